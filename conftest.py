@@ -10,9 +10,5 @@ pytest.register_assert_rewrite("fixtures")
 pytest_plugins = (
     "fixtures.options",
     "fixtures.schedule",
-    "fixtures.servers",
-    "fixtures.measurement",
-    "fixtures.records",
-    "fixtures.reporting",
     "pytester",
 )
