@@ -1,0 +1,165 @@
+"""Cells measured on a scripted server: another process, a real socket, a known step law."""
+
+import asyncio
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import httpx
+import pytest
+
+from fixtures.analysis.measurements import ServerFacts
+from fixtures.analysis.validity import Limits
+from fixtures.engines import Command, Counters, ServerError
+from fixtures.load.cell import Attempt, Place, attempt
+from fixtures.load.loop import Work
+from fixtures.load.prompts import Request, Shape
+from fixtures.load.sglang_reader import SGLangReader
+
+SERVER = Path(__file__).parent / "servers" / "stepping.py"
+SHAPE = Shape(
+    prompt_tokens=4, output_tokens=24, output_spread=0.25, vocabulary=1000, temperature=0, stream_interval=1, seed=7
+)
+SHORT_REQUESTS = Limits(in_flight_deficit=0.05, coalesced_share=0.2)
+"""A request of 0.1 s and a busy machine: a millisecond between two requests is a per cent."""
+
+
+class Scripted:
+    """The engine of the scripted server."""
+
+    name = "scripted"
+    ready_line = None
+    sample_every_s = 0.05
+
+    def problems(self) -> list[str]:
+        return []
+
+    def prepare(self, report: Callable[[str], None]) -> None:
+        return None
+
+    def command(self, variant: str, port: int) -> Command:
+        return Command(argv=())
+
+    def encode(self, request: Request, *, stream: bool) -> tuple[str, bytes]:
+        body = {"input_ids": request.prompt_ids, "sampling_params": {"max_new_tokens": request.output_tokens}}
+        return "/generate", json.dumps(body).encode()
+
+    def reader(self, request: Request) -> SGLangReader:
+        return SGLangReader(request.output_tokens)
+
+    async def facts(self, client: httpx.AsyncClient) -> ServerFacts:
+        return ServerFacts(engine="scripted", version="1")
+
+    def contradictions(self, facts: ServerFacts, variant: str) -> list[str]:
+        return []
+
+    async def counters(self, client: httpx.AsyncClient) -> Counters:
+        seen = (await client.get("/")).json()
+        return Counters(running=seen["running"], queued=seen["waiting"])
+
+    async def flush(self, client: httpx.AsyncClient) -> None:
+        return None
+
+    def diagnose(self, log: str) -> str | None:
+        return None
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Return the function that starts a scripted server; all of them are gone afterwards."""
+    started: list[subprocess.Popen[str]] = []
+
+    def begin(*options: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen([sys.executable, str(SERVER), *options], stdout=subprocess.PIPE, text=True)
+        started.append(process)
+        return process
+
+    yield begin
+    for process in started:
+        process.kill()
+        process.wait()
+        assert process.stdout
+        process.stdout.close()
+
+
+def measure(
+    server: subprocess.Popen[str], concurrency: int, *, stall_s: float = 5, cap_s: float = 20, rounds: int = 2,
+    offsets: Sequence[float] = (), k: int = 2,
+) -> Attempt:  # fmt: skip
+    """Measure one cell of the scripted server."""
+    assert server.stdout
+    port = int(server.stdout.readline())
+
+    def watch() -> None:
+        if server.poll() is not None:
+            raise ServerError(f"server died: exit status {server.returncode}")
+
+    place = Place(
+        engine=Scripted(),
+        base_url=f"http://127.0.0.1:{port}",
+        stall_s=stall_s,
+        watch=watch,
+        progress=lambda _done, _needed: None,
+        limits=SHORT_REQUESTS,
+    )
+    work = Work(concurrency=concurrency, k=k, rounds=rounds, cap_s=cap_s, start_offsets_s=offsets)
+    return asyncio.run(attempt(place, SHAPE, work))
+
+
+def test_healthy_cell_counts(start: Callable[..., subprocess.Popen[str]]) -> None:
+    """Every window is there, every request succeeded, the loop was full and the server ran all of it."""
+    cell = measure(start(), concurrency=8)
+
+    assert cell.reasons == ()
+    assert [w.requests_completed for w in cell.windows] == [16, 16]
+    assert max(w.running_max or 0 for w in cell.windows) == 8
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (["--fault", "error", "--after", "20"], "in-band error: KV cache pool is full"),
+        (["--fault", "cut", "--after", "20"], "the server closed the connection"),
+        (["--fault", "abort", "--after", "20"], "aborted by the server"),
+        (["--fault", "503", "--after", "20"], "HTTP 503"),
+        (["--fault", "die", "--after", "20"], "server died: exit status 9|closed the connection|connection broke"),
+        (["--fault", "mute", "--after", "20"], "ReadTimeout"),
+        (["--cap", "5"], "capped: the server never ran more than 5 of 8 requests at once"),
+    ],
+    ids=["error in a stream", "cut stream", "abort", "503", "death", "silence", "running cap"],
+)
+def test_fault_is_a_named_reason(start: Callable[..., subprocess.Popen[str]], options: list[str], reason: str) -> None:
+    """A server that fails is a named reason why the cell does not count, never a number that does."""
+    cell = measure(start(*options), concurrency=8, stall_s=0.5)
+
+    assert cell.reasons
+    assert re.search(reason, " ".join(cell.reasons))
+
+
+def test_cell_has_a_hard_cap(start: Callable[..., subprocess.Popen[str]]) -> None:
+    """A server that is merely hopeless costs the cap and not the night."""
+    cell = measure(start("--step-ms", "400"), concurrency=2, cap_s=1.0)
+
+    assert cell.windows == ()
+    assert cell.reasons == ("the cell took longer than its cap of 1 s",)
+
+
+STARTS = {
+    "lock-step": [0.0] * 8,
+    "evenly staggered": [0.008 * i for i in range(8)],
+    "at random": [0.061, 0.002, 0.033, 0.047, 0.018, 0.005, 0.054, 0.029],
+}
+
+
+def test_every_start_gives_one_throughput(start: Callable[..., subprocess.Popen[str]]) -> None:
+    """Lock-step, evenly staggered and random starts measure the same server alike: drawn lengths forget the start."""
+    found = {}
+    for name, offsets in STARTS.items():
+        cell = measure(start(), concurrency=8, offsets=offsets, k=4, rounds=3)
+        assert cell.reasons == (), name
+        found[name] = sum(w.output_tokens for w in cell.windows) / sum(w.seconds for w in cell.windows)
+
+    assert max(found.values()) / min(found.values()) < 1.06, found
