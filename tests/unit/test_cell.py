@@ -31,7 +31,7 @@ class Scripted:
     """The engine of the scripted server."""
 
     name = "scripted"
-    ready_line = None
+    ready_line: str | None = None
     sample_every_s = 0.05
 
     def problems(self) -> list[str]:

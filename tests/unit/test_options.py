@@ -1,0 +1,47 @@
+"""What contradicts itself on the command line is one clear line and starts nothing."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the suite's pytest on nothing but its options."""
+    environment = {key: value for key, value in os.environ.items() if key != "CI"}
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--collect-only", "-q", *arguments]
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--record"], "--record needs --reason TEXT"),
+        (["--against", "x.json"], "--against goes with --replay FILE"),
+        (["--profile", "no-such-node"], "there is no such profile; available: "),
+        (["--profile", "cpu", "--levels", "3"], "--levels 3: profile cpu has 1, 2, 4, 16"),
+        (["--profile", "cpu", "--variants", "eagle9"], "--variants eagle9: profile cpu has baseline, eagle3"),
+        (["--profile", "cpu", "--attach", "baseline"], "must be VARIANT=URL"),
+    ],
+    ids=["no reason", "against nothing", "unknown profile", "unknown level", "unknown variant", "no URL"],
+)
+def test_contradiction_is_a_usage_error(arguments: list[str], message: str) -> None:
+    """Exit status 4, the reason and what is allowed, and no traceback."""
+    done = run(*arguments)
+
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    assert message in done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+def test_cells_of_a_profile_are_its_launches_times_its_levels() -> None:
+    """The ids name profile, launch, variant, workload and level; both blocks are collected."""
+    done = run("--profile", "cpu", "--levels", "1,16", "tests/perf/test_throughput.py")
+
+    ids = [line.partition("[")[2].rstrip("]") for line in done.stdout.splitlines() if "::test_throughput[" in line]
+    assert len(ids) == 8 * 2
+    assert ids[:3] == ["cpu-1-baseline-short-C001", "cpu-1-baseline-short-C016", "cpu-2-eagle3-short-C001"]
