@@ -1,0 +1,239 @@
+"""The scheduler of the simulated SGLang: who runs when, and what a step yields."""
+
+import json
+
+import pytest
+
+from fixtures.simulator import arguments, laws
+from fixtures.simulator.acceptance import Acceptance
+from fixtures.simulator.scheduler import Scheduler
+
+EAGLE3 = ("--speculative-algorithm", "EAGLE3", "--speculative-draft-model-path", "d", "--speculative-num-steps", "3")
+
+
+def scheduler(*flags, law=laws.PLAIN):
+    """Return a scheduler of *law* launched with *flags*."""
+    return Scheduler(law, arguments.resolve(["--model-path", "m", *flags]))
+
+
+def submit(server, number, *, prompt=10, new=4):
+    """Submit *number* jobs and return them."""
+    jobs = [server.job(str(n), n + 1, prompt, new) for n in range(number)]
+    for job in jobs:
+        server.submit(job)
+    return jobs
+
+
+def run(server):
+    """Return all steps until the server is idle."""
+    steps = []
+    while not server.idle:
+        steps.append(server.step())
+    return steps
+
+
+def test_prefill_makes_the_first_token_and_each_step_one_more():
+    """A request of 4 tokens is one prefill and three decode steps."""
+    server = scheduler()
+    (job,) = submit(server, 1)
+
+    assert [step.kind for step in run(server)] == ["prefill", "decode", "decode", "decode"]
+    assert job.tokens == 4
+
+
+def test_prefill_comes_first():
+    """A request that arrives is prefilled before those that run get their next token."""
+    server = scheduler()
+    (old,) = submit(server, 1)
+    server.step()
+    submit(server, 1)
+
+    assert server.step().kind == "prefill"
+    assert old.tokens == 1
+
+
+def test_long_prompts_are_prefilled_in_chunks():
+    """25 tokens in chunks of 10 take three passes, and no request decodes meanwhile."""
+    server = scheduler("--chunked-prefill-size", "10")
+    first, second = submit(server, 2, prompt=25, new=2)
+
+    steps = [server.step() for _ in range(6)]
+
+    assert [step.kind for step in steps] == ["prefill"] * 5 + ["decode"]
+    assert [len(step.advanced) for step in steps] == [0, 0, 1, 0, 1, 2]
+    assert first.finished
+    assert second.finished
+
+
+@pytest.mark.parametrize(
+    ("flags", "cap"),
+    [
+        pytest.param((), 4096, id="without speculation there is room for all"),
+        pytest.param(EAGLE3, 48, id="speculation brings 48 unasked"),
+        pytest.param((*EAGLE3, "--max-running-requests", "60"), 60, id="asked for"),
+        pytest.param((*EAGLE3, "--max-running-requests", "60", "--sim-fault", "cap=7"), 7, id="as a fault"),
+    ],
+)
+def test_no_more_than_the_cap_run_at_once(flags, cap):
+    """Requests over the running cap wait."""
+    server = scheduler(*flags)
+    submit(server, 100)
+
+    server.step()
+
+    assert len(server.running) == min(cap, 100)
+    assert len(server.waiting) == 100 - min(cap, 100)
+
+
+def test_a_speculative_step_yields_one_token_and_the_right_drafts():
+    """Tokens are 1 from prefill + a step each + the correct drafts, apart from those past the last token."""
+    server = scheduler(*EAGLE3)
+    jobs = submit(server, 5, new=60)
+
+    run(server)
+
+    for job in jobs:
+        assert job.tokens == 60
+        assert 60 <= 1 + job.verify_steps + job.correct_drafts <= 63
+        assert sum(job.histogram) == job.verify_steps
+        assert sum(right * steps for right, steps in enumerate(job.histogram)) == job.correct_drafts
+
+
+def test_acceptance_does_not_depend_on_the_company():
+    """A prompt is accepted alike alone and in a batch: dice belong to prompts."""
+    alone, company = scheduler(*EAGLE3), scheduler(*EAGLE3)
+    (one,) = submit(alone, 1, new=50)
+    same, *_ = submit(company, 9, new=50)
+
+    run(alone)
+    run(company)
+
+    assert one.histogram == same.histogram
+
+
+def test_a_shared_draw_keeps_the_batch_in_step():
+    """With one draw a step for the whole batch, equal requests end in the same step."""
+    law = laws.replace(laws.PLAIN, acceptance=Acceptance(probability=0.7, shared=True))
+    server = scheduler(*EAGLE3, law=law)
+    submit(server, 9, new=50)
+
+    assert [len(step.advanced) for step in run(server)][-1] == 9
+
+
+@pytest.mark.parametrize(
+    ("fault", "lost"),
+    [
+        pytest.param("acceptance-lost", [True, True], id="from the start"),
+        pytest.param("acceptance-lost-after=4", [False, True], id="half-way"),
+    ],
+)
+def test_lost_acceptance_leaves_one_token_a_step(fault, lost):
+    """Once the draft is never right, a request of n tokens takes n - 1 steps."""
+    server = scheduler(*EAGLE3, "--sim-fault", fault)
+    halves = []
+    for _ in range(2):
+        halves.append(submit(server, 4, new=40))
+        run(server)
+
+    assert [all(job.verify_steps == 39 for job in half) for half in halves] == lost
+
+
+def test_a_small_pool_retracts_requests_and_serves_them_all_the_same():
+    """When the batch outgrows the KV pool the youngest are sent back and prefilled again; none is lost."""
+    server = scheduler("--sim-fault", "kv-tokens=200")
+    jobs = submit(server, 8, prompt=20, new=60)
+
+    run(server)
+
+    assert server.retractions > 0
+    assert sum(job.retractions for job in jobs) == server.retractions
+    assert [job.tokens for job in jobs] == [60] * 8
+
+
+@pytest.mark.parametrize(
+    ("flags", "again", "after_flush"),
+    [
+        pytest.param((), 9, 0, id="all but the last token"),
+        pytest.param(EAGLE3, 8, 0, id="with EAGLE all but two"),
+        pytest.param(("--disable-radix-cache",), 0, 0, id="switched off"),
+        pytest.param(("--sim-fault", "warm-cache"), 9, 9, id="the fault survives the flush"),
+    ],
+)
+def test_the_prefix_cache_knows_prompts_until_a_flush(flags, again, after_flush):
+    """The same prompt again is cached, as on the real server, until the cache is flushed."""
+    server = scheduler(*flags)
+    cached = []
+    for _ in range(2):
+        (job,) = submit(server, 1)
+        run(server)
+        cached.append(job.cached)
+    server.flush()
+    (job,) = submit(server, 1)
+    run(server)
+
+    assert [cached[1], job.cached] == [again, after_flush]
+
+
+def test_only_an_idle_server_flushes():
+    """A flush is refused while a request runs."""
+    server = scheduler()
+    submit(server, 1)
+    server.step()
+
+    assert not server.flush()
+    run(server)
+    assert server.flush()
+
+
+def test_batches_past_the_graphs_are_slower_until_they_have_shrunk_by_a_tenth():
+    """Past 10 requests passes run eager; back at 10 they still do, at 9 no longer."""
+    server = scheduler("--sim-fault", "eager-past=10")
+    jobs = submit(server, 11, new=30)
+    server.step()
+    seen = {}
+    for size in (11, 10, 9):
+        step = server.step()
+        seen[size] = step.in_graph
+        server.abort(jobs.pop())
+
+    assert seen == {11: False, 10: False, 9: True}
+
+
+@pytest.mark.parametrize("state", ["waiting", "prefilling", "running"])
+def test_an_aborted_job_is_gone_wherever_it_was(state):
+    """An abort leaves nothing behind in the queue, in a half-done prefill or in the batch."""
+    server = scheduler("--chunked-prefill-size", "5")
+    (job,) = submit(server, 1)
+    for _ in range({"waiting": 0, "prefilling": 1, "running": 2}[state]):
+        server.step()
+
+    server.abort(job)
+
+    assert server.idle
+
+
+def test_streamed_chunks_are_paid_for_when_they_cost():
+    """With a cost per chunk the next pass is longer by the chunks that were sent."""
+    sound, bound = scheduler(), scheduler("--sim-fault", "chunk-cost-us=1000")
+    for server in (sound, bound):
+        submit(server, 1)
+        server.step()
+        server.chunks = 5
+
+    assert bound.step().duration_s - sound.step().duration_s == pytest.approx(0.005)
+
+
+def test_adaptive_thresholds_follow_the_running_batch(tmp_path):
+    """With single candidates the file is a threshold on the batch padded to a graph size: 29 pads to 30."""
+    config = tmp_path / "adaptive.json"
+    config.write_text(json.dumps({"1": {"candidate_steps": [3]}, "30": {"candidate_steps": [0]}}))
+    server = scheduler(*EAGLE3, "--speculative-adaptive", "--speculative-adaptive-config", str(config))
+    drafts = {}
+    for size in (28, 29, 40):
+        jobs = submit(server, size, new=9)
+        server.step()
+        drafts[size] = server.step().steps
+        for job in jobs:
+            server.abort(job)
+
+    assert drafts == {28: 3, 29: 0, 40: 0}

@@ -1,0 +1,279 @@
+"""The truth of a law: against a closed form, against the server's own scheduler, and against what was published."""
+
+import ast
+import math
+from pathlib import Path
+
+import pytest
+
+from fixtures.analysis.measurements import RequestTrace
+from fixtures.analysis.windows import Loop, cut
+from fixtures.load.prompts import Shape, requests
+from fixtures.simulator import arguments, laws, truth, waves
+from fixtures.simulator.acceptance import Acceptance, fingerprint
+from fixtures.simulator.law import AllReduce, Forward, Law
+from fixtures.simulator.scheduler import Scheduler
+
+COMMON = ("--model-path", "m", "--max-running-requests", "256")
+EAGLE3 = ("--speculative-algorithm", "EAGLE3", "--speculative-draft-model-path", "d", "--speculative-num-steps", "3")
+
+
+def shape(output_tokens, prompt_tokens=128, spread=0.25, interval=16):
+    """Return a workload of that many tokens."""
+    return Shape(
+        prompt_tokens=prompt_tokens,
+        output_tokens=output_tokens,
+        output_spread=spread,
+        vocabulary=30_000,
+        temperature=0.0,
+        stream_interval=interval,
+        seed=1,
+    )
+
+
+STRAIGHT = Law(
+    name="straight",
+    about="no fixed prefill cost: total work does not depend on how it is batched",
+    decode=Forward(fixed_s=10e-3, per_token_s=50e-6, per_kv_token_s=20e-9),
+    prefill=Forward(fixed_s=0.0, per_token_s=8e-6),
+    draft=Forward(fixed_s=1e-3, per_token_s=2e-6),
+    verify_fixed_s=0.5e-3,
+    acceptance=Acceptance(probability=0.7),
+)
+
+
+def baseline_by_hand(concurrency, prompt, output, idle_steps):
+    """Return the tok/s of STRAIGHT when each stream sits out *idle_steps* steps between two requests of *output*."""
+    steps = output - 1
+    read = concurrency * sum(prompt + token for token in range(1, output)) * 20e-9
+    cycle = (steps + idle_steps) * 10e-3 + concurrency * (steps * 50e-6 + prompt * 8e-6) + read
+    return concurrency * output / cycle
+
+
+def verify_steps(tokens, p, drafts):
+    """Return the mean steps that it takes to make *tokens*, each step making 1 + correct drafts."""
+    chances = [p**right * ((1 - p) if right < drafts else 1) for right in range(drafts + 1)]
+    need = [0.0]
+    for wanted in range(1, tokens + 1):
+        after = [need[max(0, wanted - 1 - right)] for right in range(drafts + 1)]
+        need.append(1 + sum(c * n for c, n in zip(chances, after, strict=True)))
+    return need[tokens]
+
+
+@pytest.mark.parametrize("concurrency", [1, 8, 50, 250])
+def test_baseline_agrees_with_the_closed_form(concurrency):
+    """Without fixed prefill cost the cycle of a stream adds up on paper, up to the one step it may sit out."""
+    tokens = 200
+    alone = concurrency == 1
+    fastest = baseline_by_hand(concurrency, 64, tokens, idle_steps=0)
+    slowest = baseline_by_hand(concurrency, 64, tokens, idle_steps=0 if alone else 1)
+
+    measured = truth.throughput(STRAIGHT, truth.Arm(), concurrency, shape(tokens, 64, spread=0.0), rounds=4)
+
+    assert slowest * 0.9995 <= measured <= fastest * 1.0005
+
+
+@pytest.mark.parametrize("concurrency", [1, 8, 50])
+def test_speculation_agrees_with_the_closed_form(concurrency):
+    """The same with speculation: the steps of a request are a renewal process whose mean is known."""
+    tokens, prompt, drafts = 200, 64, 3
+    law = laws.replace(STRAIGHT, decode=Forward(fixed_s=10e-3, per_token_s=50e-6))
+    steps = verify_steps(tokens - 1, 0.7, drafts)
+    each = 10e-3 + 0.5e-3 + drafts * 1e-3
+    own = steps * (4 * 50e-6 + drafts * 2e-6) + prompt * 8e-6
+    by_hand = [
+        concurrency * tokens / ((steps + idle) * each + concurrency * own)
+        for idle in ((0, 0) if concurrency == 1 else (1, 0))
+    ]
+
+    measured = truth.throughput(
+        law, truth.Arm(steps=drafts), concurrency, shape(tokens, prompt), k=max(1, 100 // concurrency), rounds=8
+    )
+
+    assert by_hand[0] * 0.99 <= measured <= by_hand[1] * 1.01
+
+
+def server_windows(law, flags, concurrency, workload, rounds):
+    """Return the windows that the server's own scheduler would give, driven in virtual time."""
+    scheduler = Scheduler(law, arguments.resolve([*COMMON, *flags]))
+    wanted = requests(workload, concurrency)
+    now, asked, fresh, coming = 0.0, {}, [], []
+
+    def ask():
+        request = next(wanted)
+        job = scheduler.job(
+            str(request.index), fingerprint(request.prompt_ids), workload.prompt_tokens, request.output_tokens
+        )
+        asked[job] = (request, now, [], [None, 0])
+        fresh.append(job)
+
+    for _ in range(concurrency):
+        ask()
+    while sum(state[3][0] is not None for state in asked.values()) < concurrency * (5 + rounds):
+        for job in coming:
+            scheduler.submit(job)
+        coming, fresh = fresh, []
+        if scheduler.idle:
+            scheduler.submit(coming.pop(0))
+        step = scheduler.step()
+        now += step.duration_s
+        for job in step.advanced:
+            _, _, events, end = asked[job]
+            if job.finished or not events or job.tokens - end[1] >= workload.stream_interval:
+                events.append((now, job.tokens))
+                end[1] = job.tokens
+            if job.finished:
+                end[0] = now
+                ask()
+    traces = [
+        RequestTrace(index=r.index, expected_tokens=r.output_tokens, sent_s=at, events=tuple(events), ended_s=end[0])
+        for r, at, events, end in asked.values()
+    ]
+    return cut(Loop(concurrency=concurrency, traces=tuple(traces)), 1, rounds, 0)
+
+
+CROWDED = laws.replace(
+    laws.PLAIN,
+    all_reduce=AllReduce(layers=4, hidden_size=64, latency_s=1e-5, bandwidth_byte_s=1e9),
+    acceptance=Acceptance(probability=0.8, per_request=0.004, per_context_token=0.001),
+    decode=Forward(fixed_s=5e-3, per_token_s=3e-5, per_kv_token_s=1e-8, knee_tokens=40, past_knee_s=5e-5),
+    draft=Forward(fixed_s=0.5e-3, per_token_s=1e-6, per_kv_token_s=1e-9),
+    draft_prefill_per_token_s=2e-6,
+    bend=((1, 1.0), (9, 1.3), (40, 0.9)),
+)
+
+
+@pytest.mark.parametrize("concurrency", [1, 2, 7, 40])
+@pytest.mark.parametrize(
+    ("flags", "arm"),
+    [
+        pytest.param(("--tp-size", "8"), truth.Arm(ranks=8), id="baseline"),
+        pytest.param((*EAGLE3, "--tp-size", "8"), truth.Arm(steps=3, ranks=8), id="eagle3"),
+        pytest.param(
+            ("--chunked-prefill-size", "50", "--max-running-requests", "30"),
+            truth.Arm(chunk_tokens=50, cap=30),
+            id="chunked and capped",
+        ),
+    ],
+)
+def test_truth_and_the_servers_scheduler_agree(flags, arm, concurrency):
+    """Two computations that share no formula give the same windows under a law that uses every term."""
+    workload = shape(40, 32)
+
+    server = server_windows(CROWDED, flags, concurrency, workload, 4)
+    expected = truth.windows(CROWDED, arm, concurrency, workload, rounds=4)
+
+    assert [w.seconds for w in server] == pytest.approx([w.seconds for w in expected], rel=1e-9)
+    assert [w.output_tokens for w in server] == pytest.approx([w.output_tokens for w in expected], rel=1e-9)
+
+
+def test_truth_shares_no_formula_with_the_server():
+    """Of the server's modules truth imports the law's values and the prompts' dice alone."""
+    tree = ast.parse(Path(truth.__file__).read_text())
+    imported = {
+        f"{node.module}.{name.name}"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("fixtures.simulator")
+        for name in node.names
+    }
+    called = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+
+    assert imported == {
+        "fixtures.simulator.acceptance.dice",
+        "fixtures.simulator.acceptance.fingerprint",
+        "fixtures.simulator.law.Forward",
+        "fixtures.simulator.law.Law",
+    }
+    assert called.isdisjoint({"decode_s", "speculative_s", "prefill_s", "correct", "at"})
+
+
+@pytest.mark.parametrize(
+    ("law", "steps", "tok_s"),
+    [
+        pytest.param("blackwell-tp8", None, 92.6, id="CUDA 13, baseline"),
+        pytest.param("blackwell-tp8", 3, 96.1, id="CUDA 13, EAGLE-3"),
+        pytest.param("cuda12.8", None, 89.5, id="CUDA 12.8, baseline"),
+        pytest.param("cuda12.8", 3, 54.1, id="CUDA 12.8, EAGLE-3"),
+    ],
+)
+def test_the_seeds_laws_give_the_seeds_numbers(law, steps, tok_s):
+    """At C=1 and 512 output tokens the calibrated laws predict what the seed measured."""
+    predicted = truth.throughput(laws.get(law), truth.Arm(steps=steps, ranks=8), 1, shape(512))
+
+    assert predicted == pytest.approx(tok_s, rel=0.003)
+
+
+MEASURED_ON_H200 = {
+    (): {1: 208, 2: 403, 5: 986, 10: 1900, 30: 5146, 70: 9576, 100: 12223, 250: 17444},
+    EAGLE3: {1: 446, 2: 878, 5: 1995, 10: 3848, 30: 9843, 70: 13870, 100: 14532, 250: 17668},
+}
+
+
+@pytest.mark.parametrize(
+    ("flags", "concurrency", "tok_s"),
+    [
+        pytest.param(flags, c, tok_s, id=f"{'eagle3' if flags else 'baseline'}-C{c:03d}")
+        for flags, curve in MEASURED_ON_H200.items()
+        for c, tok_s in curve.items()
+    ],
+)
+def test_the_h200_law_replays_the_h200(flags, concurrency, tok_s):
+    """Replaying the waves that the curves were measured with gives every level of both arms within 5 %."""
+    launch = arguments.resolve([*COMMON, *flags])
+    each = 5 if concurrency < 10 else 3
+
+    assert waves.throughput_tok_s(laws.get("h200"), launch, concurrency, each) == pytest.approx(tok_s, rel=0.05)
+
+
+PUBLISHED = [
+    ("specdecode-bench-gsm8k", 5, {1: 2.01, 8: 1.86, 32: 1.53, 64: 1.29, 128: 1.07}),
+    ("eagle3-paper-vllm", 2, {2: 1.75, 8: 1.58, 24: 1.42, 48: 1.21, 56: 1.01}),
+    ("eagle-paper-sglang", 3, {2: 1.40, 8: 1.23, 16: 1.02, 24: 0.93, 48: 0.88, 64: 0.99}),
+    ("eagle3-paper-sglang", 3, {2: 1.81, 8: 1.62, 24: 1.39, 48: 1.38, 64: 1.38}),
+]
+
+
+@pytest.mark.parametrize(
+    ("law", "steps", "concurrency", "ratio"),
+    [(law, steps, c, ratio) for law, steps, curve in PUBLISHED for c, ratio in curve.items()],
+)
+def test_published_laws_give_the_published_ratios(law, steps, concurrency, ratio):
+    """Each published law predicts its source's speed-up within 4 %."""
+    arm, k = truth.Arm(steps=steps), max(1, 16 // concurrency)
+
+    predicted = math.exp(truth.log_ratio(laws.get(law), arm, concurrency, shape(256, 64), k=k, rounds=3))
+
+    assert predicted == pytest.approx(ratio, rel=0.04)
+
+
+@pytest.mark.parametrize(
+    ("law", "expected"),
+    [
+        pytest.param("once", [(8, 16)], id="one crossing"),
+        pytest.param("always-faster", [], id="wins everywhere"),
+        pytest.param("always-slower", [], id="loses everywhere"),
+        pytest.param("several", [(4, 8), (8, 16), (16, 32)], id="three crossings"),
+    ],
+)
+def test_crossovers_lie_where_the_shape_says(law, expected):
+    """Every crossing is found between its levels, and none where there is none."""
+    found = truth.crossovers(laws.get(law), truth.Arm(steps=3), [1, 4, 8, 16, 32, 48], shape(32, 32), rounds=4)
+
+    assert len(found) == len(expected)
+    assert all(low < crossing < high for crossing, (low, high) in zip(found, expected, strict=True))
+
+
+def test_a_pure_threshold_is_speculation_below_and_a_width_one_verify_above():
+    """An adaptive arm is the static arm below its threshold, and above it pays the step's overhead for nothing."""
+    law, workload = laws.PLAIN, shape(32, 32)
+    adaptive = truth.Arm(steps=3, thresholds={1: 3, 9: 0})
+    off = truth.Arm(steps=0)
+
+    pairs = [
+        truth.throughput(law, arm, c, workload, rounds=2)
+        for c, other in ((4, truth.Arm(steps=3)), (40, off))
+        for arm in (adaptive, other)
+    ]
+
+    assert pairs[0] == pytest.approx(pairs[1])
+    assert pairs[2] == pytest.approx(pairs[3], rel=0.01)
