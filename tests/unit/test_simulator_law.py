@@ -1,5 +1,7 @@
 """What a pass costs under a law: the numbers of the law, added up by hand."""
 
+from dataclasses import replace
+
 import pytest
 
 from fixtures.simulator import laws
@@ -31,26 +33,26 @@ LAW = Law(
         pytest.param(LAW.decode_s(1, 0, 8), 11 + 4 * (0.5 + 28 / 28), id="2 reductions a layer: 28 bytes each"),
     ],
 )
-def test_a_pass_costs_what_its_parts_cost(seconds, expected):
+def test_a_pass_costs_what_its_parts_cost(seconds: float, expected: float) -> None:
     """A pass takes the sum of its parts, computed here by hand."""
     assert seconds == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(("batch", "factor"), [(1, 2.0), (4, 2.0), (8, 1.5), (16, 1.0), (99, 1.0)])
-def test_a_bend_is_linear_in_log_batch(batch, factor):
+def test_a_bend_is_linear_in_log_batch(batch: int, factor: float) -> None:
     """Between two knots the factor is linear in log batch; outside it stays."""
-    bent = laws.replace(LAW, bend=((4, 2.0), (16, 1.0)))
+    bent = replace(LAW, bend=((4, 2.0), (16, 1.0)))
 
     assert bent.speculative_s(batch, 0, 1, 3) == pytest.approx(factor * LAW.speculative_s(batch, 0, 1, 3))
 
 
 @pytest.mark.parametrize(("die", "right"), [(0.6, 0), (0.5, 1), (0.3, 1), (0.2, 2), (0.12, 3), (0.001, 3)])
-def test_drafts_are_right_until_the_first_that_is_not(die, right):
+def test_drafts_are_right_until_the_first_that_is_not(die: float, right: int) -> None:
     """With probability 1/2 each, i drafts in a row are right for dice up to 2^-i, and no more than were drafted."""
     assert Acceptance(probability=0.5).correct(die, 1, 0, 3) == right
 
 
-def test_mean_acceptance_is_the_geometric_sum():
+def test_mean_acceptance_is_the_geometric_sum() -> None:
     """Over many dice the mean of correct drafts is p + p² + p³."""
     draft, throws = Acceptance(probability=0.7), dice(1, 1)
 
@@ -59,7 +61,7 @@ def test_mean_acceptance_is_the_geometric_sum():
     assert mean == pytest.approx(0.7 + 0.49 + 0.343, rel=0.02)
 
 
-def test_acceptance_falls_with_load_and_context_to_a_floor():
+def test_acceptance_falls_with_load_and_context_to_a_floor() -> None:
     """Each further request and each token of context takes its share, never below the floor."""
     draft = Acceptance(probability=0.8, per_request=0.01, per_context_token=0.001, least=0.1)
 
@@ -68,11 +70,11 @@ def test_acceptance_falls_with_load_and_context_to_a_floor():
     assert draft.at(999, 0) == pytest.approx(0.1)
 
 
-def test_dice_belong_to_the_prompt_and_the_seed():
+def test_dice_belong_to_the_prompt_and_the_seed() -> None:
     """The same prompt and seed throw the same dice; another prompt or seed throws others."""
     first = fingerprint((5, 6, 7))
 
-    def three(prompt, seed):
+    def three(prompt: int, seed: int) -> list[float]:
         throws = dice(prompt, seed)
         return [next(throws) for _ in range(3)]
 
@@ -81,7 +83,7 @@ def test_dice_belong_to_the_prompt_and_the_seed():
     assert three(first, 1) != three(first, 2)
 
 
-def test_an_unknown_law_is_refused_with_those_there_are():
+def test_an_unknown_law_is_refused_with_those_there_are() -> None:
     """A wrong name is answered with the right ones."""
     with pytest.raises(ValueError, match=r"no law 'blackwell'; there are: blackwell-tp8, cuda12\.8"):
         laws.get("blackwell")

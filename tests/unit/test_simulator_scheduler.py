@@ -1,22 +1,25 @@
 """The scheduler of the simulated SGLang: who runs when, and what a step yields."""
 
 import json
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from fixtures.simulator import arguments, laws
 from fixtures.simulator.acceptance import Acceptance
-from fixtures.simulator.scheduler import Scheduler
+from fixtures.simulator.law import Law
+from fixtures.simulator.scheduler import Job, Scheduler, Step
 
 EAGLE3 = ("--speculative-algorithm", "EAGLE3", "--speculative-draft-model-path", "d", "--speculative-num-steps", "3")
 
 
-def scheduler(*flags, law=laws.PLAIN):
+def scheduler(*flags: str, law: Law = laws.PLAIN) -> Scheduler:
     """Return a scheduler of *law* launched with *flags*."""
     return Scheduler(law, arguments.resolve(["--model-path", "m", *flags]))
 
 
-def submit(server, number, *, prompt=10, new=4):
+def submit(server: Scheduler, number: int, *, prompt: int = 10, new: int = 4) -> list[Job]:
     """Submit *number* jobs and return them."""
     jobs = [server.job(str(n), n + 1, prompt, new) for n in range(number)]
     for job in jobs:
@@ -24,7 +27,7 @@ def submit(server, number, *, prompt=10, new=4):
     return jobs
 
 
-def run(server):
+def run(server: Scheduler) -> list[Step]:
     """Return all steps until the server is idle."""
     steps = []
     while not server.idle:
@@ -32,7 +35,7 @@ def run(server):
     return steps
 
 
-def test_prefill_makes_the_first_token_and_each_step_one_more():
+def test_prefill_makes_the_first_token_and_each_step_one_more() -> None:
     """A request of 4 tokens is one prefill and three decode steps."""
     server = scheduler()
     (job,) = submit(server, 1)
@@ -41,7 +44,7 @@ def test_prefill_makes_the_first_token_and_each_step_one_more():
     assert job.tokens == 4
 
 
-def test_prefill_comes_first():
+def test_prefill_comes_first() -> None:
     """A request that arrives is prefilled before those that run get their next token."""
     server = scheduler()
     (old,) = submit(server, 1)
@@ -52,7 +55,7 @@ def test_prefill_comes_first():
     assert old.tokens == 1
 
 
-def test_long_prompts_are_prefilled_in_chunks():
+def test_long_prompts_are_prefilled_in_chunks() -> None:
     """25 tokens in chunks of 10 take three passes, and no request decodes meanwhile."""
     server = scheduler("--chunked-prefill-size", "10")
     first, second = submit(server, 2, prompt=25, new=2)
@@ -74,7 +77,7 @@ def test_long_prompts_are_prefilled_in_chunks():
         pytest.param((*EAGLE3, "--max-running-requests", "60", "--sim-fault", "cap=7"), 7, id="as a fault"),
     ],
 )
-def test_no_more_than_the_cap_run_at_once(flags, cap):
+def test_no_more_than_the_cap_run_at_once(flags: tuple[str, ...], cap: int) -> None:
     """Requests over the running cap wait."""
     server = scheduler(*flags)
     submit(server, 100)
@@ -85,7 +88,7 @@ def test_no_more_than_the_cap_run_at_once(flags, cap):
     assert len(server.waiting) == 100 - min(cap, 100)
 
 
-def test_a_speculative_step_yields_one_token_and_the_right_drafts():
+def test_a_speculative_step_yields_one_token_and_the_right_drafts() -> None:
     """Tokens are 1 from prefill + a step each + the correct drafts, apart from those past the last token."""
     server = scheduler(*EAGLE3)
     jobs = submit(server, 5, new=60)
@@ -99,7 +102,7 @@ def test_a_speculative_step_yields_one_token_and_the_right_drafts():
         assert sum(right * steps for right, steps in enumerate(job.histogram)) == job.correct_drafts
 
 
-def test_acceptance_does_not_depend_on_the_company():
+def test_acceptance_does_not_depend_on_the_company() -> None:
     """A prompt is accepted alike alone and in a batch: dice belong to prompts."""
     alone, company = scheduler(*EAGLE3), scheduler(*EAGLE3)
     (one,) = submit(alone, 1, new=50)
@@ -111,9 +114,9 @@ def test_acceptance_does_not_depend_on_the_company():
     assert one.histogram == same.histogram
 
 
-def test_a_shared_draw_keeps_the_batch_in_step():
+def test_a_shared_draw_keeps_the_batch_in_step() -> None:
     """With one draw a step for the whole batch, equal requests end in the same step."""
-    law = laws.replace(laws.PLAIN, acceptance=Acceptance(probability=0.7, shared=True))
+    law = replace(laws.PLAIN, acceptance=Acceptance(probability=0.7, shared=True))
     server = scheduler(*EAGLE3, law=law)
     submit(server, 9, new=50)
 
@@ -127,7 +130,7 @@ def test_a_shared_draw_keeps_the_batch_in_step():
         pytest.param("acceptance-lost-after=4", [False, True], id="half-way"),
     ],
 )
-def test_lost_acceptance_leaves_one_token_a_step(fault, lost):
+def test_lost_acceptance_leaves_one_token_a_step(fault: str, lost: list[bool]) -> None:
     """Once the draft is never right, a request of n tokens takes n - 1 steps."""
     server = scheduler(*EAGLE3, "--sim-fault", fault)
     halves = []
@@ -138,7 +141,7 @@ def test_lost_acceptance_leaves_one_token_a_step(fault, lost):
     assert [all(job.verify_steps == 39 for job in half) for half in halves] == lost
 
 
-def test_a_small_pool_retracts_requests_and_serves_them_all_the_same():
+def test_a_small_pool_retracts_requests_and_serves_them_all_the_same() -> None:
     """When the batch outgrows the KV pool the youngest are sent back and prefilled again; none is lost."""
     server = scheduler("--sim-fault", "kv-tokens=200")
     jobs = submit(server, 8, prompt=20, new=60)
@@ -159,7 +162,7 @@ def test_a_small_pool_retracts_requests_and_serves_them_all_the_same():
         pytest.param(("--sim-fault", "warm-cache"), 9, 9, id="the fault survives the flush"),
     ],
 )
-def test_the_prefix_cache_knows_prompts_until_a_flush(flags, again, after_flush):
+def test_the_prefix_cache_knows_prompts_until_a_flush(flags: tuple[str, ...], again: int, after_flush: int) -> None:
     """The same prompt again is cached, as on the real server, until the cache is flushed."""
     server = scheduler(*flags)
     cached = []
@@ -174,7 +177,7 @@ def test_the_prefix_cache_knows_prompts_until_a_flush(flags, again, after_flush)
     assert [cached[1], job.cached] == [again, after_flush]
 
 
-def test_only_an_idle_server_flushes():
+def test_only_an_idle_server_flushes() -> None:
     """A flush is refused while a request runs."""
     server = scheduler()
     submit(server, 1)
@@ -185,7 +188,7 @@ def test_only_an_idle_server_flushes():
     assert server.flush()
 
 
-def test_batches_past_the_graphs_are_slower_until_they_have_shrunk_by_a_tenth():
+def test_batches_past_the_graphs_are_slower_until_they_have_shrunk_by_a_tenth() -> None:
     """Past 10 requests passes run eager; back at 10 they still do, at 9 no longer."""
     server = scheduler("--sim-fault", "eager-past=10")
     jobs = submit(server, 11, new=30)
@@ -200,7 +203,7 @@ def test_batches_past_the_graphs_are_slower_until_they_have_shrunk_by_a_tenth():
 
 
 @pytest.mark.parametrize("state", ["waiting", "prefilling", "running"])
-def test_an_aborted_job_is_gone_wherever_it_was(state):
+def test_an_aborted_job_is_gone_wherever_it_was(state: str) -> None:
     """An abort leaves nothing behind in the queue, in a half-done prefill or in the batch."""
     server = scheduler("--chunked-prefill-size", "5")
     (job,) = submit(server, 1)
@@ -212,7 +215,7 @@ def test_an_aborted_job_is_gone_wherever_it_was(state):
     assert server.idle
 
 
-def test_streamed_chunks_are_paid_for_when_they_cost():
+def test_streamed_chunks_are_paid_for_when_they_cost() -> None:
     """With a cost per chunk the next pass is longer by the chunks that were sent."""
     sound, bound = scheduler(), scheduler("--sim-fault", "chunk-cost-us=1000")
     for server in (sound, bound):
@@ -223,7 +226,7 @@ def test_streamed_chunks_are_paid_for_when_they_cost():
     assert bound.step().duration_s - sound.step().duration_s == pytest.approx(0.005)
 
 
-def test_adaptive_thresholds_follow_the_running_batch(tmp_path):
+def test_adaptive_thresholds_follow_the_running_batch(tmp_path: Path) -> None:
     """With single candidates the file is a threshold on the batch padded to a graph size: 29 pads to 30."""
     config = tmp_path / "adaptive.json"
     config.write_text(json.dumps({"1": {"candidate_steps": [3]}, "30": {"candidate_steps": [0]}}))

@@ -2,23 +2,24 @@
 
 import ast
 import math
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 
-from fixtures.analysis.measurements import RequestTrace
+from fixtures.analysis.measurements import RequestTrace, Window
 from fixtures.analysis.windows import Loop, cut
-from fixtures.load.prompts import Shape, requests
+from fixtures.load.prompts import Request, Shape, requests
 from fixtures.simulator import arguments, laws, truth, waves
 from fixtures.simulator.acceptance import Acceptance, fingerprint
 from fixtures.simulator.law import AllReduce, Forward, Law
-from fixtures.simulator.scheduler import Scheduler
+from fixtures.simulator.scheduler import Job, Scheduler
 
 COMMON = ("--model-path", "m", "--max-running-requests", "256")
 EAGLE3 = ("--speculative-algorithm", "EAGLE3", "--speculative-draft-model-path", "d", "--speculative-num-steps", "3")
 
 
-def shape(output_tokens, prompt_tokens=128, spread=0.25, interval=16):
+def shape(output_tokens: int, prompt_tokens: int = 128, spread: float = 0.25) -> Shape:
     """Return a workload of that many tokens."""
     return Shape(
         prompt_tokens=prompt_tokens,
@@ -26,7 +27,7 @@ def shape(output_tokens, prompt_tokens=128, spread=0.25, interval=16):
         output_spread=spread,
         vocabulary=30_000,
         temperature=0.0,
-        stream_interval=interval,
+        stream_interval=16,
         seed=1,
     )
 
@@ -42,7 +43,7 @@ STRAIGHT = Law(
 )
 
 
-def baseline_by_hand(concurrency, prompt, output, idle_steps):
+def baseline_by_hand(concurrency: int, prompt: int, output: int, idle_steps: int) -> float:
     """Return the tok/s of STRAIGHT when each stream sits out *idle_steps* steps between two requests of *output*."""
     steps = output - 1
     read = concurrency * sum(prompt + token for token in range(1, output)) * 20e-9
@@ -50,7 +51,7 @@ def baseline_by_hand(concurrency, prompt, output, idle_steps):
     return concurrency * output / cycle
 
 
-def verify_steps(tokens, p, drafts):
+def verify_steps(tokens: int, p: float, drafts: int) -> float:
     """Return the mean steps that it takes to make *tokens*, each step making 1 + correct drafts."""
     chances = [p**right * ((1 - p) if right < drafts else 1) for right in range(drafts + 1)]
     need = [0.0]
@@ -61,7 +62,7 @@ def verify_steps(tokens, p, drafts):
 
 
 @pytest.mark.parametrize("concurrency", [1, 8, 50, 250])
-def test_baseline_agrees_with_the_closed_form(concurrency):
+def test_baseline_agrees_with_the_closed_form(concurrency: int) -> None:
     """Without fixed prefill cost the cycle of a stream adds up on paper, up to the one step it may sit out."""
     tokens = 200
     alone = concurrency == 1
@@ -74,10 +75,10 @@ def test_baseline_agrees_with_the_closed_form(concurrency):
 
 
 @pytest.mark.parametrize("concurrency", [1, 8, 50])
-def test_speculation_agrees_with_the_closed_form(concurrency):
+def test_speculation_agrees_with_the_closed_form(concurrency: int) -> None:
     """The same with speculation: the steps of a request are a renewal process whose mean is known."""
     tokens, prompt, drafts = 200, 64, 3
-    law = laws.replace(STRAIGHT, decode=Forward(fixed_s=10e-3, per_token_s=50e-6))
+    law = replace(STRAIGHT, decode=Forward(fixed_s=10e-3, per_token_s=50e-6))
     steps = verify_steps(tokens - 1, 0.7, drafts)
     each = 10e-3 + 0.5e-3 + drafts * 1e-3
     own = steps * (4 * 50e-6 + drafts * 2e-6) + prompt * 8e-6
@@ -87,29 +88,59 @@ def test_speculation_agrees_with_the_closed_form(concurrency):
     ]
 
     measured = truth.throughput(
-        law, truth.Arm(steps=drafts), concurrency, shape(tokens, prompt), k=max(1, 100 // concurrency), rounds=8
+        law, truth.Arm(steps=drafts), concurrency, shape(tokens, prompt), k=max(1, 60 // concurrency), rounds=6
     )
 
     assert by_hand[0] * 0.99 <= measured <= by_hand[1] * 1.01
 
 
-def server_windows(law, flags, concurrency, workload, rounds):
+@dataclass(slots=True)
+class Asked:
+    """One request of the loop, as its client sees it."""
+
+    request: Request
+    sent_s: float
+    events: list[tuple[float, int]] = field(default_factory=list)
+    told: int = 0
+    ended_s: float | None = None
+
+    def tell(self, now: float, job: Job, interval: int) -> None:
+        """Take the news of *job* when an event is due."""
+        if job.finished or not self.events or job.tokens - self.told >= interval:
+            self.events.append((now, job.tokens))
+            self.told = job.tokens
+        if job.finished:
+            self.ended_s = now
+
+    def trace(self) -> RequestTrace:
+        """Return what the windows are cut from."""
+        return RequestTrace(
+            index=self.request.index,
+            expected_tokens=self.request.output_tokens,
+            sent_s=self.sent_s,
+            events=tuple(self.events),
+            ended_s=self.ended_s,
+        )
+
+
+def server_windows(
+    law: Law, flags: tuple[str, ...], concurrency: int, workload: Shape, rounds: int
+) -> tuple[Window, ...]:
     """Return the windows that the server's own scheduler would give, driven in virtual time."""
     scheduler = Scheduler(law, arguments.resolve([*COMMON, *flags]))
     wanted = requests(workload, concurrency)
-    now, asked, fresh, coming = 0.0, {}, [], []
+    asked: dict[Job, Asked] = {}
+    coming: list[Job] = []
 
-    def ask():
+    def ask(now: float) -> Job:
         request = next(wanted)
-        job = scheduler.job(
-            str(request.index), fingerprint(request.prompt_ids), workload.prompt_tokens, request.output_tokens
-        )
-        asked[job] = (request, now, [], [None, 0])
-        fresh.append(job)
+        prompt = fingerprint(request.prompt_ids)
+        job = scheduler.job(str(request.index), prompt, workload.prompt_tokens, request.output_tokens)
+        asked[job] = Asked(request, now)
+        return job
 
-    for _ in range(concurrency):
-        ask()
-    while sum(state[3][0] is not None for state in asked.values()) < concurrency * (5 + rounds):
+    now, ended, fresh = 0.0, 0, [ask(0.0) for _ in range(concurrency)]
+    while ended < concurrency * (5 + rounds):
         for job in coming:
             scheduler.submit(job)
         coming, fresh = fresh, []
@@ -118,21 +149,14 @@ def server_windows(law, flags, concurrency, workload, rounds):
         step = scheduler.step()
         now += step.duration_s
         for job in step.advanced:
-            _, _, events, end = asked[job]
-            if job.finished or not events or job.tokens - end[1] >= workload.stream_interval:
-                events.append((now, job.tokens))
-                end[1] = job.tokens
-            if job.finished:
-                end[0] = now
-                ask()
-    traces = [
-        RequestTrace(index=r.index, expected_tokens=r.output_tokens, sent_s=at, events=tuple(events), ended_s=end[0])
-        for r, at, events, end in asked.values()
-    ]
-    return cut(Loop(concurrency=concurrency, traces=tuple(traces)), 1, rounds, 0)
+            asked[job].tell(now, job, workload.stream_interval)
+        fresh = [ask(now) for job in step.advanced if job.finished]
+        ended += len(fresh)
+    traces = tuple(each.trace() for each in asked.values())
+    return cut(Loop(concurrency=concurrency, traces=traces), 1, rounds, 0)
 
 
-CROWDED = laws.replace(
+CROWDED = replace(
     laws.PLAIN,
     all_reduce=AllReduce(layers=4, hidden_size=64, latency_s=1e-5, bandwidth_byte_s=1e9),
     acceptance=Acceptance(probability=0.8, per_request=0.004, per_context_token=0.001),
@@ -156,7 +180,7 @@ CROWDED = laws.replace(
         ),
     ],
 )
-def test_truth_and_the_servers_scheduler_agree(flags, arm, concurrency):
+def test_truth_and_the_servers_scheduler_agree(flags: tuple[str, ...], arm: truth.Arm, concurrency: int) -> None:
     """Two computations that share no formula give the same windows under a law that uses every term."""
     workload = shape(40, 32)
 
@@ -167,7 +191,7 @@ def test_truth_and_the_servers_scheduler_agree(flags, arm, concurrency):
     assert [w.output_tokens for w in server] == pytest.approx([w.output_tokens for w in expected], rel=1e-9)
 
 
-def test_truth_shares_no_formula_with_the_server():
+def test_truth_shares_no_formula_with_the_server() -> None:
     """Of the server's modules truth imports the law's values and the prompts' dice alone."""
     tree = ast.parse(Path(truth.__file__).read_text())
     imported = {
@@ -196,7 +220,7 @@ def test_truth_shares_no_formula_with_the_server():
         pytest.param("cuda12.8", 3, 54.1, id="CUDA 12.8, EAGLE-3"),
     ],
 )
-def test_the_seeds_laws_give_the_seeds_numbers(law, steps, tok_s):
+def test_the_seeds_laws_give_the_seeds_numbers(law: str, steps: int | None, tok_s: float) -> None:
     """At C=1 and 512 output tokens the calibrated laws predict what the seed measured."""
     predicted = truth.throughput(laws.get(law), truth.Arm(steps=steps, ranks=8), 1, shape(512))
 
@@ -217,7 +241,7 @@ MEASURED_ON_H200 = {
         for c, tok_s in curve.items()
     ],
 )
-def test_the_h200_law_replays_the_h200(flags, concurrency, tok_s):
+def test_the_h200_law_replays_the_h200(flags: tuple[str, ...], concurrency: int, tok_s: float) -> None:
     """Replaying the waves that the curves were measured with gives every level of both arms within 5 %."""
     launch = arguments.resolve([*COMMON, *flags])
     each = 5 if concurrency < 10 else 3
@@ -237,7 +261,7 @@ PUBLISHED = [
     ("law", "steps", "concurrency", "ratio"),
     [(law, steps, c, ratio) for law, steps, curve in PUBLISHED for c, ratio in curve.items()],
 )
-def test_published_laws_give_the_published_ratios(law, steps, concurrency, ratio):
+def test_published_laws_give_the_published_ratios(law: str, steps: int, concurrency: int, ratio: float) -> None:
     """Each published law predicts its source's speed-up within 4 %."""
     arm, k = truth.Arm(steps=steps), max(1, 16 // concurrency)
 
@@ -255,7 +279,7 @@ def test_published_laws_give_the_published_ratios(law, steps, concurrency, ratio
         pytest.param("several", [(4, 8), (8, 16), (16, 32)], id="three crossings"),
     ],
 )
-def test_crossovers_lie_where_the_shape_says(law, expected):
+def test_crossovers_lie_where_the_shape_says(law: str, expected: list[tuple[int, int]]) -> None:
     """Every crossing is found between its levels, and none where there is none."""
     found = truth.crossovers(laws.get(law), truth.Arm(steps=3), [1, 4, 8, 16, 32, 48], shape(32, 32), rounds=4)
 
@@ -263,7 +287,7 @@ def test_crossovers_lie_where_the_shape_says(law, expected):
     assert all(low < crossing < high for crossing, (low, high) in zip(found, expected, strict=True))
 
 
-def test_a_pure_threshold_is_speculation_below_and_a_width_one_verify_above():
+def test_a_pure_threshold_is_speculation_below_and_a_width_one_verify_above() -> None:
     """An adaptive arm is the static arm below its threshold, and above it pays the step's overhead for nothing."""
     law, workload = laws.PLAIN, shape(32, 32)
     adaptive = truth.Arm(steps=3, thresholds={1: 3, 9: 0})

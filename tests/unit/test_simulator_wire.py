@@ -4,8 +4,10 @@ import json
 import re
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -16,13 +18,13 @@ SAMPLES = Path(__file__).parent / "samples" / "simulator-contract"
 PROMPT = list(range(100, 132))
 
 
-def sample(name):
+def sample(name: str) -> Any:
     """Return what a real server said, as captured."""
     return json.loads((SAMPLES / name).read_text())
 
 
 @pytest.fixture(scope="module", params=["baseline", "eagle3"])
-def server(request, tmp_path_factory) -> Iterator[Simulated]:
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Simulated]:
     """A ready simulated server, without and with speculation."""
     flags = EAGLE3 if request.param == "eagle3" else ()
     speed = ("--sim-law", "plain", "--sim-time-scale", "0.3", "--decode-log-interval", "20")
@@ -31,23 +33,23 @@ def server(request, tmp_path_factory) -> Iterator[Simulated]:
         yield running
 
 
-def ask(server, new=12, **more):
+def ask(server: Simulated, new: int = 12, **more: Any) -> httpx.Response:
     """Return the reply to a request for *new* tokens."""
     body = {"input_ids": PROMPT, "sampling_params": {"max_new_tokens": new, "ignore_eos": True}} | more
     return server.client.post("/generate", json=body)
 
 
-def events(text):
+def events(text: str) -> list[str]:
     """Return the bodies of a stream's events."""
     return [line.removeprefix("data: ") for line in text.split("\n\n") if line]
 
 
-def speculates(server):
+def speculates(server: Simulated) -> bool:
     """Whether *server* does."""
     return server.client.get("/server_info").json()["speculative_algorithm"] is not None
 
 
-def kind(value):
+def kind(value: object) -> str:
     """Return what JSON calls the type of *value*."""
     if value is None:
         return "null"
@@ -56,7 +58,7 @@ def kind(value):
     return {"bool": "bool", "int": "number", "float": "number", "str": "string"}.get(type(value).__name__, "list")
 
 
-def test_a_reply_has_the_keys_of_the_real_one(server):
+def test_a_reply_has_the_keys_of_the_real_one(server: Simulated) -> None:
     """Key for key 0.5.23's `meta_info`, and with speculation the fields that 0.5.17 sent at the end."""
     real = json.loads(sample("replies-0.5.23.json")[0]["body"])
     spec = {key for key in sample("eagle3.generate.json")["meta_info"] if key.startswith("spec_")}
@@ -68,7 +70,7 @@ def test_a_reply_has_the_keys_of_the_real_one(server):
     assert set(reply["meta_info"]) == set(real["meta_info"]) | (spec - aliases if speculates(server) else set())
 
 
-def test_a_reply_has_the_types_of_the_real_one(server):
+def test_a_reply_has_the_types_of_the_real_one(server: Simulated) -> None:
     """Each field has the type that a real server sent."""
     real = (
         json.loads(sample("replies-0.5.23.json")[0]["body"])["meta_info"] | sample("eagle3.generate.json")["meta_info"]
@@ -82,7 +84,7 @@ def test_a_reply_has_the_types_of_the_real_one(server):
     }
 
 
-def test_speculation_accounts_as_the_real_server_does(server):
+def test_speculation_accounts_as_the_real_server_does(server: Simulated) -> None:
     """Histogram, steps and drafts fit each other, and the server's own length counts the token of prefill."""
     meta = ask(server, new=40).json()["meta_info"]
     if not speculates(server):
@@ -97,7 +99,7 @@ def test_speculation_accounts_as_the_real_server_does(server):
         assert said["spec_accept_length"] == pytest.approx(said["completion_tokens"] / said["spec_verify_ct"])
 
 
-def test_a_stream_is_cumulative_and_ends_with_its_marker(server):
+def test_a_stream_is_cumulative_and_ends_with_its_marker(server: Simulated) -> None:
     """First token at once, then by the interval, each event with all tokens so far, then `[DONE]`."""
     text = ask(server, new=9, stream=True, sampling_params={"max_new_tokens": 9, "stream_interval": 4}).text
 
@@ -113,7 +115,7 @@ def test_a_stream_is_cumulative_and_ends_with_its_marker(server):
     assert replies[-1]["meta_info"]["finish_reason"] == {"type": "length", "length": 9}
 
 
-def test_without_speculation_the_interval_is_exact(server):
+def test_without_speculation_the_interval_is_exact(server: Simulated) -> None:
     """The captured stream of interval 4 and 9 tokens has events at 1, 5 and 9; so has ours."""
     text = ask(server, stream=True, sampling_params={"max_new_tokens": 9, "stream_interval": 4}).text
     counts = [json.loads(body)["meta_info"]["completion_tokens"] for body in events(text)[:-1]]
@@ -121,7 +123,7 @@ def test_without_speculation_the_interval_is_exact(server):
     assert counts == [1, 5, 9] if not speculates(server) else counts[-1] == 9
 
 
-def test_the_same_prompt_says_the_same(server):
+def test_the_same_prompt_says_the_same(server: Simulated) -> None:
     """A reply's tokens belong to its prompt: speculation loses nothing."""
     assert ask(server).json()["output_ids"] == ask(server).json()["output_ids"]
 
@@ -137,7 +139,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_refusal_is_the_real_one(server, case):
+def test_a_refusal_is_the_real_one(server: Simulated, case: str) -> None:
     """A request that the real server refused is refused with the same status, keys and words."""
     real = next(json.loads(each["body"]) for each in sample("replies-0.5.23.json") if each["case"] == case)
 
@@ -148,14 +150,14 @@ def test_a_refusal_is_the_real_one(server, case):
     assert words(response.json()) == words(real)
 
 
-def words(body):
+def words(body: dict[str, Any]) -> str:
     """Return the first sentence of an error, numbers and details left out."""
     error = body.get("error", body)
     message = error if isinstance(error, str) else error["message"]
     return re.sub(r"\d+", "N", message).partition("\n")[0].partition(". You")[0]
 
 
-def test_a_refused_stream_is_status_200_with_the_error_inside(server):
+def test_a_refused_stream_is_status_200_with_the_error_inside(server: Simulated) -> None:
     """Asked for a stream, SGLang says 200 and puts the error into it."""
     real = next(e["body"] for e in sample("replies-0.5.23.json") if e["case"].startswith("too long stream"))
     expected = json.loads(real.replace("\\n", "\n").split("\n\n")[0].removeprefix("data: "))
@@ -170,7 +172,7 @@ def test_a_refused_stream_is_status_200_with_the_error_inside(server):
 
 
 @pytest.mark.parametrize("path", ["/server_info", "/get_server_info"])
-def test_server_info_has_keys_and_types_of_the_real_ones(server, path):
+def test_server_info_has_keys_and_types_of_the_real_ones(server: Simulated, path: str) -> None:
     """Whatever the look-alike says in `/server_info`, a real server said under that name, in that type or null."""
     real = sample("server_info_types.json")
     known: dict[str, set[str]] = {}
@@ -191,7 +193,7 @@ def test_server_info_has_keys_and_types_of_the_real_ones(server, path):
     assert wrong == {}
 
 
-def test_server_info_says_what_the_suite_compares(server):
+def test_server_info_says_what_the_suite_compares(server: Simulated) -> None:
     """The values in force: cap, graph sizes, KV tokens, speculation, interval."""
     info = server.client.get("/server_info").json()
     state = info["internal_states"][0]
@@ -205,7 +207,7 @@ def test_server_info_says_what_the_suite_compares(server):
     assert info["stream_interval"] == 1
 
 
-def test_loads_has_the_keys_of_the_real_one(server):
+def test_loads_has_the_keys_of_the_real_one(server: Simulated) -> None:
     """`/v1/loads` has the fields of the real one that any client reads."""
     real = sample("eagle3.v1_loads.json")
 
@@ -216,7 +218,7 @@ def test_loads_has_the_keys_of_the_real_one(server):
     assert {"num_running_reqs", "num_waiting_reqs", "token_usage", "max_running_requests"} <= set(said["loads"][0])
 
 
-def test_metrics_are_families_of_the_real_page(server):
+def test_metrics_are_families_of_the_real_page(server: Simulated) -> None:
     """Each family has the name, the type and the labels of a real server's."""
     ask(server)
     real = sample("metric_families.json")
@@ -230,7 +232,7 @@ def test_metrics_are_families_of_the_real_page(server):
         assert sorted(re.findall(r"(\w+)=", labels)) == real[family]["labels"]
 
 
-def test_flush_says_what_the_real_one_says(server):
+def test_flush_says_what_the_real_one_says(server: Simulated) -> None:
     """Idle 200, busy 400, and with a timeout it waits or says that it waited in vain."""
     real = sample("base.flush_errors_health.json")
     idle = server.client.post("/flush_cache")
@@ -246,18 +248,18 @@ def test_flush_says_what_the_real_one_says(server):
     assert waited.status_code == 200
 
 
-def busy(server, new):
+def busy(server: Simulated, new: int) -> AbstractContextManager[httpx.Response]:
     """Return a stream under way."""
     body = {"input_ids": PROMPT, "stream": True, "sampling_params": {"max_new_tokens": new}}
     return server.client.stream("POST", "/generate", json=body)
 
 
-def running(server):
+def running(server: Simulated) -> int:
     """Return the requests that the server says are running."""
-    return server.client.get("/v1/loads").json()["loads"][0]["num_running_reqs"]
+    return int(server.client.get("/v1/loads").json()["loads"][0]["num_running_reqs"])
 
 
-def eventually(holds):
+def eventually(holds: Callable[[], bool]) -> bool:
     """Wait until *holds*, for a few seconds; return whether it did."""
     until = time.monotonic() + 5
     while not holds() and time.monotonic() < until:
@@ -265,7 +267,7 @@ def eventually(holds):
     return bool(holds())
 
 
-def test_a_dropped_stream_leaves_the_batch(server):
+def test_a_dropped_stream_leaves_the_batch(server: Simulated) -> None:
     """A client that goes away takes its request along."""
     with busy(server, 4000) as response:
         pieces = response.iter_bytes()
@@ -275,12 +277,12 @@ def test_a_dropped_stream_leaves_the_batch(server):
     assert eventually(lambda: running(server) == 0)
 
 
-def test_an_aborted_request_ends_as_the_real_one(server):
+def test_an_aborted_request_ends_as_the_real_one(server: Simulated) -> None:
     """`/abort_request` ends a reply with HTTP 200 and a finish reason of type abort, fewer tokens than asked."""
     real = sample("eagle3.abort.json")["aborted_meta"]["finish_reason"]
     replies = []
 
-    def victim():
+    def victim() -> None:
         body = {"input_ids": PROMPT, "rid": "victim", "sampling_params": {"max_new_tokens": 4000}}
         with httpx.Client(base_url=str(server.client.base_url), timeout=20) as client:
             replies.append(client.post("/generate", json=body))
@@ -298,7 +300,7 @@ def test_an_aborted_request_ends_as_the_real_one(server):
     assert meta["completion_tokens"] < 4000
 
 
-def test_the_log_has_sglangs_lines(server):
+def test_the_log_has_sglangs_lines(server: Simulated) -> None:
     """Start, batches and readiness are written as SGLang writes them."""
     ask(server, new=80)
     log = server.log.read_text()
@@ -313,7 +315,7 @@ def test_the_log_has_sglangs_lines(server):
     assert re.search(line + accept + r"cuda graph: True, gen throughput \(token/s\): \d+\.\d\d, #queue-req: 0", log)
 
 
-def test_unknown_paths_are_404(server):
+def test_unknown_paths_are_404(server: Simulated) -> None:
     """As FastAPI says it."""
     real = next(json.loads(e["body"]) for e in sample("replies-0.5.23.json") if e["case"].startswith("404"))
 
@@ -322,7 +324,7 @@ def test_unknown_paths_are_404(server):
     assert (response.status_code, response.json()) == (404, real)
 
 
-def test_an_api_key_guards_all_but_health_and_metrics(tmp_path):
+def test_an_api_key_guards_all_but_health_and_metrics(tmp_path: Path) -> None:
     """With `--api-key` what lacks it is 401, but health, readiness and metrics stay open."""
     with simulated(tmp_path, "--sim-law", "plain", "--api-key", "secret") as guarded:
         guarded.statuses_until_ready()
