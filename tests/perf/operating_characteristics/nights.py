@@ -184,7 +184,10 @@ class World:
         modes = np.zeros(shape)
         for level, distance in noise.modes.items():
             modes[:, LEVELS.index(level)] = (rng.random(shape[0]) < 0.5) * distance
-        return (mean + slot + launch * scale + modes)[..., None] + self._windows(shape, noise, windows) * scale[:, None]
+        out: Floats = (mean + slot + launch * scale + modes)[..., None] + self._windows(shape, noise, windows) * scale[
+            :, None
+        ]
+        return out
 
     def _windows(self, shape: tuple[int, int], noise: Noise, windows: int) -> Floats:
         rng = self.rng

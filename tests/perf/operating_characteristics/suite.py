@@ -1,0 +1,100 @@
+"""The suite at work on a synthetic node: block 1, a second block on a suspicion, the verdict, the night saved."""
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from fixtures.analysis.arms import Summary, summarise
+from fixtures.analysis.gate import Policy, judge, suspicions
+from fixtures.analysis.judgement import Judgement
+from fixtures.analysis.measurements import Night
+from fixtures.analysis.record import make_record
+from fixtures.analysis.reference import KnownRecord, know
+from fixtures.analysis.verdicts import Gate, Outcome
+
+from .files import through_file
+from .nights import VARIANT, WORKLOAD, Fault, Floats, Noise, World, first_block
+
+POLICY = Policy(pairs=((VARIANT, WORKLOAD),))
+TONIGHT = frozenset({Gate.SIGN, Gate.RATIO, Gate.CROSSOVER, Gate.ACCEPTANCE, Gate.TTFT, Gate.TPOT})
+"""The gates that one night can fail by itself; throughput needs a built reference, drift many nights."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """How one night came out."""
+
+    judgement: Judgement
+    second_block: bool
+
+    @property
+    def outcome(self) -> Outcome:
+        """The night's outcome."""
+        return self.judgement.outcome
+
+    @property
+    def tonight(self) -> bool:
+        """Whether a gate of one night fails."""
+        return any(v.gate in TONIGHT for v in self.judgement.failures())
+
+    @property
+    def whole(self) -> bool:
+        """Whether anything fails, a ticket of the CUSUM counted as a failure."""
+        return bool(self.judgement.failures()) or self.drift
+
+    @property
+    def drift(self) -> bool:
+        """Whether a CUSUM alarms."""
+        return any(state.alarms for state in self.judgement.drifts.values())
+
+    def says(self, words: str, gate: Gate | None = None) -> bool:
+        """Whether a failure says *words*."""
+        return any(words in v.reason for v in self.judgement.failures() if gate is None or v.gate is gate)
+
+
+class Suite:
+    """A recorded node and its nights so far. With a *folder*, every night goes through a saved file."""
+
+    def __init__(self, world: World, policy: Policy = POLICY, folder: Path | None = None, *, windows: int = 5) -> None:
+        self.world, self.policy, self.folder = world, policy, folder
+        self.record: KnownRecord = know(make_record(self._saved(world.night(windows=windows)), "synthetic"))
+        self.history: list[Summary] = []
+
+    def night(self, fault: Fault | None = None, noise: Noise | None = None) -> Told:
+        """Measure and judge the next night, and keep it with its outcome."""
+        whole = self.world.night(fault, noise=noise)
+        seen = self._saved(first_block(whole))
+        second = bool(suspicions(seen, self.record, self.history, self.policy))
+        if second:
+            seen = self._saved(whole)
+        judgement = judge(seen, self.record, self.history, self.policy)
+        self.history.append(replace(summarise(seen), status=str(judgement.outcome)))
+        return Told(judgement=judgement, second_block=second)
+
+    def fork(self) -> "Suite":
+        """Return an independent copy that goes its own way from here."""
+        out = copy.copy(self)
+        out.world, out.history = copy.deepcopy(self.world), list(self.history)
+        return out
+
+    def _saved(self, night: Night) -> Night:
+        return through_file(night, self.folder / "night.json") if self.folder else night
+
+
+def run(suite: Suite, nights: int, fault: Fault | None = None) -> list[Told]:
+    """Return how the next *nights* come out."""
+    return [suite.night(fault) for _ in range(nights)]
+
+
+def start(seed: int, curve: Floats, noise: Noise, folder: Path | None = None, policy: Policy = POLICY) -> Suite:
+    """Return a freshly recorded node."""
+    return Suite(World(seed, curve, noise), policy, folder)
+
+
+def share(flags: Mapping[str, bool] | list[bool]) -> float:
+    """Return the share of true *flags*."""
+    values = list(flags.values()) if isinstance(flags, Mapping) else flags
+    return float(np.mean(values)) if values else 0.0
