@@ -15,8 +15,8 @@ from fixtures.analysis.record import make_record
 from fixtures.analysis.reference import KnownRecord, know
 from fixtures.analysis.verdicts import Gate, Outcome
 
-from .files import through_file
-from .nights import VARIANT, WORKLOAD, Fault, Floats, Noise, World, first_block
+from tests.perf.operating_characteristics.files import through_file
+from tests.perf.operating_characteristics.nights import VARIANT, WORKLOAD, Fault, Floats, Noise, World, first_block
 
 POLICY = Policy(pairs=((VARIANT, WORKLOAD),))
 TONIGHT = frozenset({Gate.SIGN, Gate.RATIO, Gate.CROSSOVER, Gate.ACCEPTANCE, Gate.TTFT, Gate.TPOT})
