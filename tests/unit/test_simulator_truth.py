@@ -10,7 +10,7 @@ import pytest
 from fixtures.analysis.measurements import RequestTrace, Window
 from fixtures.analysis.windows import Loop, cut
 from fixtures.load.prompts import Request, Shape, requests
-from fixtures.simulator import arguments, laws, truth, waves
+from fixtures.simulator import arguments, fit, laws, truth
 from fixtures.simulator.acceptance import Acceptance, fingerprint
 from fixtures.simulator.law import AllReduce, Forward, Law
 from fixtures.simulator.scheduler import Job, Scheduler
@@ -227,26 +227,17 @@ def test_the_seeds_laws_give_the_seeds_numbers(law: str, steps: int | None, tok_
     assert predicted == pytest.approx(tok_s, rel=0.003)
 
 
-MEASURED_ON_H200 = {
-    (): {1: 208, 2: 403, 5: 986, 10: 1900, 30: 5146, 70: 9576, 100: 12223, 250: 17444},
-    EAGLE3: {1: 446, 2: 878, 5: 1995, 10: 3848, 30: 9843, 70: 13870, 100: 14532, 250: 17668},
-}
-
-
 @pytest.mark.parametrize(
     ("flags", "concurrency", "tok_s"),
     [
         pytest.param(flags, c, tok_s, id=f"{'eagle3' if flags else 'baseline'}-C{c:03d}")
-        for flags, curve in MEASURED_ON_H200.items()
+        for flags, curve in fit.MEASURED_TOK_S.items()
         for c, tok_s in curve.items()
     ],
 )
 def test_the_h200_law_replays_the_h200(flags: tuple[str, ...], concurrency: int, tok_s: float) -> None:
     """Replaying the waves that the curves were measured with gives every level of both arms within 5 %."""
-    launch = arguments.resolve([*COMMON, *flags])
-    each = 5 if concurrency < 10 else 3
-
-    assert waves.throughput_tok_s(laws.get("h200"), launch, concurrency, each) == pytest.approx(tok_s, rel=0.05)
+    assert fit.replayed(laws.get("h200"), flags, concurrency) == pytest.approx(tok_s, rel=0.05)
 
 
 PUBLISHED = [
