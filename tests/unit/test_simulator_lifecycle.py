@@ -216,6 +216,12 @@ def test_faults_are_read_from_the_command_line(texts: list[str], expected: Fault
     assert parse(texts) == expected
 
 
+@pytest.mark.parametrize(("speculative", "cap"), [(True, 7), (False, 0)])
+def test_a_fault_can_be_of_the_speculative_arm_alone(*, speculative: bool, cap: int) -> None:
+    """The same flags on both arms, and only one of them is at fault."""
+    assert parse(["speculative:cap=7"], speculative=speculative).cap == cap
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [("gremlins", "no fault 'gremlins'"), ("hang=1", "takes no value"), ("cap", "needs a value")],
