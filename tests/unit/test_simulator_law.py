@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from fixtures.simulator import laws
-from fixtures.simulator.acceptance import Acceptance, dice, fingerprint
+from fixtures.simulator.acceptance import Acceptance, fingerprint
 from fixtures.simulator.law import AllReduce, Forward, Law
 
 LAW = Law(
@@ -52,9 +52,11 @@ def test_drafts_are_right_until_the_first_that_is_not(die: float, right: int) ->
     assert Acceptance(probability=0.5).correct(die, 1, 0, 3) == right
 
 
-def test_mean_acceptance_is_the_geometric_sum() -> None:
-    """Over many dice the mean of correct drafts is p + p² + p³."""
-    draft, throws = Acceptance(probability=0.7), dice(1, 1)
+@pytest.mark.parametrize("even", [False, True], ids=["at random", "evenly"])
+def test_mean_acceptance_is_the_geometric_sum(*, even: bool) -> None:
+    """Over many dice the mean of correct drafts is p + p² + p³, whichever way they are spread."""
+    draft = Acceptance(probability=0.7, even=even)
+    throws = draft.dice(1, 1)
 
     mean = sum(draft.correct(next(throws), 1, 0, 3) for _ in range(20_000)) / 20_000
 
@@ -70,12 +72,25 @@ def test_acceptance_falls_with_load_and_context_to_a_floor() -> None:
     assert draft.at(999, 0) == pytest.approx(0.1)
 
 
+def test_even_dice_show_the_mean_in_few_steps() -> None:
+    """Over 20 steps of any prompt the mean is within 5 % of p + p² + p³, where luck alone would be twice off."""
+    draft = Acceptance(probability=0.7, even=True)
+
+    means = []
+    for prompt in range(50):
+        throws = draft.dice(prompt, 1)
+        means.append(sum(draft.correct(next(throws), 1, 0, 3) for _ in range(20)) / 20)
+
+    assert sum(means) / 50 == pytest.approx(1.533, rel=0.01)
+    assert all(mean == pytest.approx(1.533, abs=0.2) for mean in means)
+
+
 def test_dice_belong_to_the_prompt_and_the_seed() -> None:
     """The same prompt and seed throw the same dice; another prompt or seed throws others."""
     first = fingerprint((5, 6, 7))
 
     def three(prompt: int, seed: int) -> list[float]:
-        throws = dice(prompt, seed)
+        throws = Acceptance(probability=0.5).dice(prompt, seed)
         return [next(throws) for _ in range(3)]
 
     assert three(first, 1) == three(fingerprint([5, 6, 7]), 1)

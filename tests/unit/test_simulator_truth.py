@@ -203,7 +203,6 @@ def test_truth_shares_no_formula_with_the_server() -> None:
     called = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
 
     assert imported == {
-        "fixtures.simulator.acceptance.dice",
         "fixtures.simulator.acceptance.fingerprint",
         "fixtures.simulator.law.Forward",
         "fixtures.simulator.law.Law",
