@@ -43,7 +43,7 @@ def night(
     speedup: Mapping[int, float] = SPEEDUP,
     *,
     order: str = "ABBA",
-    factors: Sequence[float] = (1.004, 0.996, 1.004, 0.996, 1.004, 0.996, 0.996, 1.004),
+    factors: Sequence[float] = (1.004, 0.996, 1.004, 0.996, 1.004, 1.004, 0.996, 0.996),
     windows: Sequence[float] = CALM,
     acceptance: float | None = 3.0,
     base: float = 1.0,

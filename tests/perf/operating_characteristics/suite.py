@@ -14,7 +14,6 @@ from fixtures.analysis.measurements import Night
 from fixtures.analysis.record import make_record
 from fixtures.analysis.reference import KnownRecord, know
 from fixtures.analysis.verdicts import Gate, Outcome
-
 from tests.perf.operating_characteristics.files import through_file
 from tests.perf.operating_characteristics.nights import VARIANT, WORKLOAD, Fault, Floats, Noise, World, first_block
 

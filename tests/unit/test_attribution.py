@@ -1,0 +1,119 @@
+"""Each single change lands in its own term."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from fixtures.analysis.arms import summarise
+from fixtures.analysis.attribution import Attribution, environment_changes
+from fixtures.analysis.gate import judge
+from fixtures.analysis.measurements import Cell, Night
+from fixtures.analysis.record import make_record
+from tests.unit.handmade import POLICY, night, recording, rewound
+
+RECORD = make_record(recording(), "first")
+
+
+def at_one(it: Night) -> Attribution:
+    """What the change at C = 1 is made of."""
+    found = judge(it, RECORD, [], POLICY).rows[0].attribution
+    assert found is not None
+    return found
+
+
+def eagle3(**factors: float) -> Night:
+    """A night in which numbers of the variant's windows are multiplied."""
+    return _times(night(day=20), "eagle3", factors)
+
+
+def _times(it: Night, variant: str, factors: dict[str, float]) -> Night:
+    return replace(it, cells=tuple(_cell(c, factors) if c.variant == variant else c for c in it.cells))
+
+
+def _cell(cell: Cell, factors: dict[str, float]) -> Cell:
+    return replace(
+        cell,
+        rounds=tuple(
+            replace(w, **{name: getattr(w, name) * f for name, f in factors.items()})  # type: ignore[arg-type]
+            for w in cell.rounds
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("factors", "term"),
+    [
+        ({"output_tokens": 0.9, "acceptance_length": 0.9}, "acceptance length"),
+        ({"output_tokens": 0.9, "step_s": 1 / 0.9}, "step time"),
+        ({"output_tokens": 0.9, "running_mean": 0.9}, "admitted requests"),
+        ({"output_tokens": 0.9}, "rest (prefill, queueing, client)"),
+    ],
+    ids=["shorter acceptance", "longer steps", "fewer admitted", "longer prefill"],
+)
+def test_single_fault_lands_in_its_own_term(factors: dict[str, float], term: str) -> None:
+    """A tenth of the speed-up is lost for one reason: at least 90 % of the loss is in that reason's term."""
+    found = at_one(eagle3(**factors))
+
+    assert found.largest == term
+    assert found.terms()[term] / found.speedup == pytest.approx(1.0, abs=0.1)
+    assert found.slower_arm == "variant"
+
+
+def test_terms_add_up_to_the_speedup() -> None:
+    """Nothing is left over: the remainder is a term of its own."""
+    found = at_one(eagle3(output_tokens=0.8, acceptance_length=0.9, step_s=1.05, running_mean=0.99))
+
+    assert sum(found.terms().values()) == pytest.approx(found.speedup)
+
+
+def test_baseline_that_moved_is_named() -> None:
+    """The ratio rose since baseline's steps became longer."""
+    found = at_one(_times(night(day=20), "baseline", {"output_tokens": 0.9, "step_s": 1 / 0.9}))
+
+    assert found.slower_arm == "baseline"
+    assert found.largest == "step time"
+    assert found.variant == pytest.approx(0.0, abs=1e-9)
+
+
+def test_term_that_no_server_reports_is_unknown_and_not_nothing() -> None:
+    """Without step times the split is not known; the arms' own changes still are."""
+    found = at_one(rewound(night(day=20), step_s=None))
+
+    assert found.step is None
+    assert found.remainder is None
+    assert found.baseline == pytest.approx(0.0, abs=1e-9)
+
+
+def test_sentence_names_terms_and_arms() -> None:
+    """A failure reads as a cause."""
+    text = at_one(eagle3(output_tokens=0.9, acceptance_length=0.9)).sentence("eagle3")
+
+    assert "acceptance length -10.0 %" in text
+    assert "baseline +0.0 %, eagle3 -10.0 % by itself" in text
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "expected"),
+    [
+        ({"driver": "570"}, {"driver": "580"}, ["driver: recorded 570, tonight 580"]),
+        ({"driver": "570"}, {"driver": "570"}, []),
+        ({}, {"SGLANG_SPEC_V2": "1"}, ["SGLANG_SPEC_V2: recorded nothing, tonight 1"]),
+        ({"SGLANG_SPEC_V2": "1"}, {}, ["SGLANG_SPEC_V2: recorded 1, tonight nothing"]),
+    ],
+    ids=["changed", "equal", "new", "gone"],
+)
+def test_changes_since_the_record_are_suspects_with_both_values(
+    then: dict[str, Any], now: dict[str, Any], expected: list[str]
+) -> None:
+    """What appeared and what vanished count too."""
+    assert environment_changes(summarise(night(environment=now)), then, {}) == expected
+
+
+def test_changed_server_values_are_suspects_of_their_variant() -> None:
+    """Another version of the engine, or another effective value, names the variant that it was seen on."""
+    recorded = {"eagle3": {"engine": "sglang", "version": "0.5.16"}}
+
+    found = environment_changes(summarise(night(environment={})), {}, recorded)
+
+    assert found == ["eagle3: version: recorded 0.5.16, tonight 0.5.17"]

@@ -1,0 +1,500 @@
+"""Each gate fires on a worse number and stays quiet on a better one; what cannot be judged says why."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+
+from fixtures.analysis.gate import Judgement, Policy, judge, suspicions
+from fixtures.analysis.measurements import Night, Quantiles
+from fixtures.analysis.record import Record, make_record
+from fixtures.analysis.verdicts import Gate, Outcome
+from tests.unit.handmade import POLICY, SPEEDUP, changed, night, recording, rewound, without
+
+RECORD = make_record(recording(), "first")
+BOTH = "ABBABAAB"
+
+
+def tonight(speedup: Mapping[int, float] = SPEEDUP, **more: Any) -> Night:
+    """A night with both blocks."""
+    return night(speedup, **{"order": BOTH, "day": 20, **more})
+
+
+def verdict(of: Judgement, gate: Gate, level: int | None = None) -> tuple[Outcome, str]:
+    """The outcome and the reason of one verdict."""
+    return next((v.outcome, v.reason) for v in of.verdicts if v.gate is gate and v.concurrency == level)
+
+
+def outcomes(of: Judgement, gate: Gate) -> list[Outcome]:
+    """The outcomes of one gate, level by level."""
+    return [v.outcome for v in of.verdicts if v.gate is gate]
+
+
+def judged(it: Night, record: Record | None = RECORD, policy: Policy = POLICY) -> Judgement:
+    """The judgement of *it* without a history."""
+    return judge(it, record, [], policy)
+
+
+def test_unchanged_night_holds() -> None:
+    """Every gate of every level holds, and nothing asks for a second block."""
+    it = night(day=20)
+
+    assert judged(it).outcome is Outcome.HELD
+    assert {v.outcome for v in judged(it).verdicts} == {Outcome.HELD}
+    assert suspicions(it, RECORD, [], POLICY) == []
+
+
+def test_speculation_that_no_longer_beats_baseline_regressed() -> None:
+    """At a level recorded 1.1 × it is 0.95 × tonight, in both blocks."""
+    it = judged(tonight({**SPEEDUP, 16: 0.95}))
+
+    assert verdict(it, Gate.SIGN, 16)[0] is Outcome.REGRESSED
+    assert "no longer beats baseline" in verdict(it, Gate.SIGN, 16)[1]
+    assert it.outcome is Outcome.REGRESSED
+
+
+def test_speculation_that_wins_above_the_crossover_makes_the_record_stale() -> None:
+    """At a level recorded 0.8 × it is 1.05 × tonight: good news, and it says how to record again."""
+    it = judged(tonight({**SPEEDUP, 64: 1.05}))
+    said = next(v for v in it.verdicts if v.gate is Gate.SIGN and v.concurrency == 64)
+
+    assert said.outcome is Outcome.STALE
+    assert "--record" in said.next_step
+    assert it.outcome is Outcome.STALE
+
+
+def test_lower_speedup_regressed_although_its_sign_holds() -> None:
+    """1.5 × became 1.35 ×: still faster than baseline, and a tenth of it is gone."""
+    it = judged(tonight({**SPEEDUP, 1: 1.35}))
+
+    assert verdict(it, Gate.RATIO, 1)[0] is Outcome.REGRESSED
+    assert "eagle3 slower" in verdict(it, Gate.RATIO, 1)[1]
+    assert outcomes(it, Gate.SIGN) == [Outcome.HELD] * 4
+
+
+def test_higher_speedup_makes_the_record_stale() -> None:
+    """1.5 × became 1.65 ×, because speculation became faster."""
+    it = judged(tonight({**SPEEDUP, 1: 1.65}))
+
+    assert verdict(it, Gate.RATIO, 1)[0] is Outcome.STALE
+
+
+@pytest.mark.parametrize("factor", [0.995, 1.005], ids=["−0.5 %", "+0.5 %"])
+def test_change_that_does_not_matter_holds(factor: float) -> None:
+    """Real and irrelevant is held: half a per cent is within the finest margin."""
+    assert judged(tonight({c: r * factor for c, r in SPEEDUP.items()})).outcome is Outcome.HELD
+
+
+def test_slower_baseline_is_not_called_an_improvement() -> None:
+    """The ratio rises by a tenth because baseline fell: regressed, and it says which arm."""
+    slower = tonight()
+    slower = replace(slower, cells=tuple(_scaled(c, 0.9) if c.variant == "baseline" else c for c in slower.cells))
+    it = judged(slower)
+
+    assert verdict(it, Gate.RATIO, 1)[0] is Outcome.REGRESSED
+    assert "baseline slower" in verdict(it, Gate.RATIO, 1)[1]
+    assert "baseline slower" in verdict(it, Gate.THROUGHPUT)[1]
+    assert Outcome.STALE not in {v.outcome for v in it.verdicts}
+
+
+def _scaled(cell: Any, factor: float) -> Any:
+    rounds = [
+        replace(w, output_tokens=w.output_tokens * factor, step_s=w.step_s / factor if w.step_s else None)
+        for w in cell.rounds
+    ]
+    return replace(cell, rounds=tuple(rounds))
+
+
+def test_both_arms_slower_is_seen_by_throughput_alone() -> None:
+    """Both at 88 %: no ratio moved, and the machine did."""
+    it = judged(tonight(base=0.88))
+
+    assert "both arms slower" in verdict(it, Gate.THROUGHPUT)[1]
+    assert verdict(it, Gate.THROUGHPUT)[0] is Outcome.REGRESSED
+    assert outcomes(it, Gate.RATIO) == [Outcome.HELD] * 4
+
+
+def test_both_arms_faster_makes_the_record_stale() -> None:
+    """A faster machine is no regression; its record is another one's."""
+    assert verdict(judged(tonight(base=1.15)), Gate.THROUGHPUT)[0] is Outcome.STALE
+
+
+def test_ratio_verdicts_do_not_see_the_scale() -> None:
+    """Ten times the throughput on both arms leaves each sign and ratio verdict as it was, word for word."""
+    speedup = {**SPEEDUP, 1: 1.35, 16: 0.95}
+    here, there = judged(tonight(speedup)), judged(tonight(speedup, base=10.0))
+
+    for gate in (Gate.SIGN, Gate.RATIO):
+        assert outcomes(here, gate) == outcomes(there, gate)
+
+
+@pytest.mark.parametrize(
+    ("acceptance", "outcome"),
+    [(2.6, Outcome.REGRESSED), (1.0, Outcome.REGRESSED), (3.3, Outcome.HELD), (2.98, Outcome.HELD)],
+    ids=["shorter", "inactive", "longer", "a little shorter"],
+)
+def test_acceptance_length(acceptance: float, outcome: Outcome) -> None:
+    """Recorded 3.0: a collapsed draft leaves the outputs right and nobody warned."""
+    it = judged(tonight(acceptance=acceptance))
+
+    assert outcomes(it, Gate.ACCEPTANCE) == [outcome] * 4
+
+
+def test_inactive_speculation_is_named() -> None:
+    """An acceptance length of 1 is a server that speculates for nothing."""
+    assert "inactive" in verdict(judged(tonight(acceptance=1.0)), Gate.ACCEPTANCE, 1)[1]
+
+
+def test_acceptance_that_falls_with_concurrency_is_a_trend() -> None:
+    """1 % less at the upper half is within the margin of each level, and drafts do not know their neighbours."""
+    it = tonight()
+    for level, length in ((1, 3.02), (4, 3.02), (16, 2.95), (64, 2.95)):
+        it = rewound(it, variant="eagle3", level=level, acceptance_length=length)
+
+    outcome, reason = verdict(judged(it), Gate.ACCEPTANCE, 64)
+    assert outcome is Outcome.REGRESSED
+    assert "falls with concurrency" in reason
+
+
+def test_metric_that_is_absent_never_passes() -> None:
+    """A server that stopped to report acceptance has not held it."""
+    it = judged(rewound(tonight(), variant="eagle3", acceptance_length=None))
+
+    assert outcomes(it, Gate.ACCEPTANCE) == [Outcome.INCONCLUSIVE] * 4
+
+
+@pytest.mark.parametrize("factor", [1.5, 1 / 1.5], ids=["slower", "faster"])
+@pytest.mark.parametrize(("gate", "name"), [(Gate.TTFT, "ttft_s"), (Gate.TPOT, "tpot_s")])
+def test_latency_is_worse_upwards(gate: Gate, name: str, factor: float) -> None:
+    """Half as long again fails, a third less holds: the direction belongs to the metric."""
+    it, cells = tonight(), []
+    for cell in it.cells:
+        rounds = [replace(w, **{name: _times(getattr(w, name), factor)}) for w in cell.rounds]  # type: ignore[arg-type]
+        cells.append(replace(cell, rounds=tuple(rounds)))
+
+    expected = Outcome.REGRESSED if factor > 1 else Outcome.HELD
+    assert outcomes(judged(replace(it, cells=tuple(cells))), gate) == [expected] * 4
+
+
+def _times(of: Quantiles, factor: float) -> Quantiles:
+    return Quantiles(p50=of.p50 * factor, p95=of.p95 * factor, p99=of.p99 * factor)
+
+
+@pytest.mark.parametrize(
+    ("speedup", "outcome"),
+    [
+        ({1: 1.5, 4: 0.9, 16: 0.8, 64: 0.7}, Outcome.REGRESSED),
+        ({1: 1.5, 4: 1.4, 16: 1.3, 64: 1.1}, Outcome.STALE),
+        (SPEEDUP, Outcome.HELD),
+    ],
+    ids=["fell", "rose", "stayed"],
+)
+def test_crossover_fails_only_when_the_intervals_are_disjoint(speedup: Mapping[int, float], outcome: Outcome) -> None:
+    """Recorded between 16 and 64."""
+    assert verdict(judged(tonight(speedup)), Gate.CROSSOVER)[0] is outcome
+
+
+def test_suspicion_in_block_one_asks_for_a_second_block() -> None:
+    """It names the gate, the pair and the level, and is no verdict yet."""
+    it = night({**SPEEDUP, 1: 1.46}, day=20)
+
+    assert "speed-up of eagle3 on chat at C=1" in suspicions(it, RECORD, [], POLICY)
+    assert verdict(judged(it), Gate.RATIO, 1)[0] is Outcome.INCONCLUSIVE
+
+
+def test_fresh_servers_that_contradict_dispel_the_suspicion() -> None:
+    """Block 1 is a tenth low, block 2 is as recorded: an unlucky pair of launches, not a regression."""
+    low, sound = tonight({**SPEEDUP, 1: 1.35}), tonight()
+    cells = [c for c in low.cells if c.block == 1] + [c for c in sound.cells if c.block == 2]
+
+    assert verdict(judged(replace(sound, cells=tuple(cells))), Gate.RATIO, 1)[0] is Outcome.HELD
+
+
+def test_one_block_must_be_plain_to_fail() -> None:
+    """A profile with one block has nothing fresh to ask: a tenth on a quiet node fails, 3 % does not."""
+    alone = replace(POLICY, blocks=1)
+
+    assert verdict(judged(night({**SPEEDUP, 1: 1.35}), policy=alone), Gate.RATIO, 1)[0] is Outcome.REGRESSED
+    assert verdict(judged(night({**SPEEDUP, 1: 1.46}), policy=alone), Gate.RATIO, 1)[0] is Outcome.HELD
+
+
+def test_level_near_one_has_no_sign_to_keep() -> None:
+    """Recorded at 1.01 ×: 0.995 × tonight is the same answer, and the ratio is gated all the same."""
+    near = {1: 1.5, 4: 1.3, 16: 1.01, 64: 0.8}
+    record = make_record(recording(near), "first")
+
+    assert record.workloads["digest of chat"].variants["eagle3"].levels[16]["class"] == "grey"
+    assert judged(tonight({**near, 16: 0.995}), record).outcome is Outcome.HELD
+    assert verdict(judged(tonight({**near, 16: 0.90}), record), Gate.RATIO, 16)[0] is Outcome.REGRESSED
+
+
+def test_more_pairs_share_one_error_rate() -> None:
+    """What fails alone by a hair does not fail among fifty pairs: the night's rate stays."""
+    many = replace(POLICY, pairs=POLICY.pairs * 50)
+    alone, crowd = judged(night(day=20)), judged(night(day=20), policy=many)
+
+    assert alone.rows[0].allowed is not None
+    assert crowd.rows[0].allowed is not None
+    assert crowd.rows[0].allowed > alone.rows[0].allowed
+
+
+def test_without_a_record_every_verdict_is_unrecorded_and_says_the_command() -> None:
+    """Not held, not failed; the numbers are shown all the same."""
+    it = judged(night(), None)
+
+    assert it.outcome is Outcome.UNRECORDED
+    assert {v.outcome for v in it.verdicts} == {Outcome.UNRECORDED}
+    assert all("--profile h200 --record" in v.next_step for v in it.verdicts)
+    assert it.rows[0].speedup == pytest.approx(1.5)
+    assert it.sentences
+
+
+def test_another_gpu_is_unrecorded_with_both_values() -> None:
+    """A record of another machine says nothing about this one."""
+    here = night()
+    it = judged(replace(here, identity=replace(here.identity, gpu="B200")))
+
+    assert it.outcome is Outcome.UNRECORDED
+    assert "recorded 'H200', tonight 'B200'" in it.verdicts[0].reason
+
+
+def test_changed_flags_of_the_gated_variant_are_unrecorded_and_of_another_are_not() -> None:
+    """Only what the pair is made of must match."""
+    here = night()
+    flags = {**here.identity.variants, "eagle3": "other"}
+    mine = judged(replace(here, identity=replace(here.identity, variants=flags)))
+    other_record = replace(RECORD, identity=replace(RECORD.identity, variants={**here.identity.variants, "ngram": "x"}))
+    others = {**here.identity.variants, "ngram": "y"}
+    theirs = judged(replace(here, identity=replace(here.identity, variants=others)), other_record)
+
+    assert mine.outcome is Outcome.UNRECORDED
+    assert theirs.outcome is Outcome.HELD
+
+
+def test_changed_workload_is_unrecorded() -> None:
+    """Other prompts are another question."""
+    it = judged(changed(night(), workload_digest="another"))
+
+    assert it.outcome is Outcome.UNRECORDED
+    assert "another" in it.verdicts[0].reason
+
+
+def test_level_that_was_not_recorded_is_unrecorded_alone() -> None:
+    """The others are judged; the curve is not."""
+    it = judged(night({**SPEEDUP, 128: 0.7}))
+
+    assert verdict(it, Gate.RATIO, 128)[0] is Outcome.UNRECORDED
+    assert verdict(it, Gate.RATIO, 64)[0] is Outcome.HELD
+    assert verdict(it, Gate.CROSSOVER)[0] is Outcome.UNRECORDED
+
+
+def test_missing_cell_is_inconclusive_at_its_level_and_for_the_curve() -> None:
+    """Absence never passes, and never makes a number."""
+    it = judged(without(night(), variant="eagle3", level=16, launch=3))
+
+    assert verdict(it, Gate.SIGN, 16)[0] is Outcome.INCONCLUSIVE
+    assert "has 1 of 2 launches" in verdict(it, Gate.SIGN, 16)[1]
+    assert verdict(it, Gate.SIGN, 4)[0] is Outcome.HELD
+    assert verdict(it, Gate.CROSSOVER)[0] is Outcome.INCONCLUSIVE
+    assert it.outcome is Outcome.INCONCLUSIVE
+
+
+def test_second_block_that_was_not_needed_is_not_missing() -> None:
+    """Its cells were expected to be possible, not to be there."""
+    whole = tonight()
+    first = replace(
+        whole, cells=tuple(c for c in whole.cells if c.block == 1), expected=tuple(c.key for c in whole.cells)
+    )
+
+    assert judged(first).outcome is Outcome.HELD
+
+
+def test_invalid_cell_has_one_reason_for_all_verdicts_that_it_takes_away() -> None:
+    """So that the cause can be named once."""
+    it = judged(changed(night(), variant="eagle3", level=16, valid=False, invalid_reasons=("3 requests failed",)))
+    reasons = {v.reason for v in it.verdicts if v.outcome is Outcome.INVALID}
+
+    assert it.outcome is Outcome.INVALID
+    assert reasons == {"launch 2 (eagle3) at C=16: 3 requests failed"}
+    assert verdict(it, Gate.CROSSOVER)[0] is Outcome.INVALID
+    assert verdict(it, Gate.RATIO, 4)[0] is Outcome.HELD
+
+
+def test_partial_run_judges_its_levels_and_not_the_curve() -> None:
+    """`-k` or `--levels` leave a part: the part is judged."""
+    some = {1: 1.5, 4: 1.3}
+    it = judged(night(some), policy=replace(POLICY, partial=True))
+
+    assert outcomes(it, Gate.RATIO) == [Outcome.HELD] * 2
+    assert verdict(it, Gate.CROSSOVER)[0] is Outcome.INCONCLUSIVE
+    assert "partial run" in verdict(it, Gate.THROUGHPUT)[1]
+
+
+def test_one_launch_an_arm_is_at_best_inconclusive() -> None:
+    """However far speculation fell: one launch shows no noise between launches."""
+    it = judged(night({**SPEEDUP, 1: 0.5}, order="AB"))
+
+    assert it.outcome is Outcome.INCONCLUSIVE
+    assert not it.failures()
+    assert "one launch" in it.verdicts[0].reason
+
+
+def test_nothing_measured_is_inconclusive() -> None:
+    """An empty night holds nothing."""
+    it = judged(replace(night(), cells=()))
+
+    assert it.outcome is Outcome.INCONCLUSIVE
+
+
+def test_drifting_order_is_invalid() -> None:
+    """A A B B takes the node's warming for speculation's merit."""
+    it = judged(night(order="AABB"))
+
+    assert it.outcome is Outcome.INVALID
+    assert "AABB" in it.verdicts[0].reason
+
+
+SHAKING = (1.0, 0.96, 1.03)
+
+
+def test_rough_night_is_inconclusive_and_never_fails() -> None:
+    """Windows scatter thirty times as much as usual: neither yes nor no, also when speculation looks slow."""
+    it = judged(night({**SPEEDUP, 1: 1.2}, windows=SHAKING))
+
+    assert it.outcome is Outcome.INCONCLUSIVE
+    assert "windows scatter" in it.noise[0]
+
+
+def test_disagreeing_launches_are_inconclusive() -> None:
+    """Launches 12 % apart on a node where they agree within 1 %."""
+    it = judged(night(factors=(1.06, 0.94, 1.06, 0.94)))
+
+    assert it.outcome is Outcome.INCONCLUSIVE
+    assert "launches disagree" in it.noise[0]
+
+
+def test_two_noisy_nights_in_a_row_fail_as_environment() -> None:
+    """A node that shakes every night gates nothing, and says so in red."""
+    before = replace(night(windows=SHAKING, day=19), status=str(Outcome.INCONCLUSIVE))
+    it = judge(night(windows=SHAKING, day=20), RECORD, [before], POLICY)
+
+    assert it.outcome is Outcome.INVALID
+    assert {v.reason for v in it.failures()} == {it.noise[0]}
+    assert "environment" in it.noise[0]
+
+
+def test_noisy_night_after_a_quiet_one_is_only_inconclusive() -> None:
+    """One is an accident."""
+    before = replace(night(day=19), status=str(Outcome.HELD))
+
+    assert judge(night(windows=SHAKING, day=20), RECORD, [before], POLICY).outcome is Outcome.INCONCLUSIVE
+
+
+def accepted(speedup: Mapping[int, float], days: range, status: Outcome = Outcome.HELD) -> list[Night]:
+    """A night a day with *speedup*, each with the outcome *status*."""
+    return [replace(night(speedup, day=day), status=str(status)) for day in days]
+
+
+def test_reference_is_the_record_and_ten_accepted_nights_weighed_by_launches() -> None:
+    """Four launches at 1.5 and twenty at 1.53: the reference is 1.525; the eleventh night joins no more."""
+    ten, eleven = accepted({**SPEEDUP, 1: 1.53}, range(2, 12)), accepted({**SPEEDUP, 1: 1.53}, range(2, 13))
+
+    for history in (ten, eleven):
+        it = judge(night(day=20), RECORD, history, POLICY)
+        assert it.rows[0].reference == pytest.approx(1.525, abs=1e-3)
+        assert it.references[0].frozen
+
+
+@pytest.mark.parametrize("status", [Outcome.REGRESSED, Outcome.STALE, Outcome.INVALID, Outcome.INCONCLUSIVE])
+def test_night_that_did_not_hold_never_becomes_reference(status: Outcome) -> None:
+    """Else the regression is tomorrow's normal: 100, 50, 50 must fail twice."""
+    history = accepted({**SPEEDUP, 1: 1.2}, range(2, 12), status)
+    it = judge(tonight({**SPEEDUP, 1: 1.2}), RECORD, history, POLICY)
+
+    assert it.references[0].nights == 0
+    assert verdict(it, Gate.RATIO, 1)[0] is Outcome.REGRESSED
+
+
+def test_nights_before_the_record_are_not_its_reference() -> None:
+    """A new record starts its own history."""
+    record = replace(RECORD, recorded_at="2026-01-15T01:00:00+00:00")
+    it = judge(night(day=20), record, accepted({**SPEEDUP, 1: 1.2}, range(2, 12)), POLICY)
+
+    assert it.references[0].nights == 0
+
+
+def doctored() -> Record:
+    """The record with its classes swapped."""
+    swap = {"faster": "slower", "slower": "faster", "grey": "grey"}
+    workloads = {}
+    for digest, workload in RECORD.workloads.items():
+        of = workload.variants["eagle3"]
+        levels: Any = {c: {**level, "class": swap[level["class"]]} for c, level in of.levels.items()}
+        workloads[digest] = replace(workload, variants={"eagle3": replace(of, levels=levels)})
+    return replace(RECORD, workloads=workloads)
+
+
+@pytest.mark.parametrize("host", ["node1", "laptop"])
+@pytest.mark.parametrize("rules", ["full", "signs"])
+def test_swapped_classes_fail_at_both_ends(rules: Any, host: str) -> None:
+    """A record that says the opposite is contradicted by one block, by either rules, on any machine."""
+    policy = replace(POLICY, blocks=1, rules=rules)
+    it = judged(night(environment={"host": host}), doctored(), policy)
+
+    assert verdict(it, Gate.SIGN, 1)[0] is Outcome.STALE
+    assert verdict(it, Gate.SIGN, 64)[0] is Outcome.REGRESSED
+
+
+def test_signs_on_another_machine_judge_the_extremes_and_acceptance_only() -> None:
+    """Half the speed-up in the middle is shown; at its ends the curve must keep its sides."""
+    other = tonight({1: 1.2, 4: 0.9, 16: 0.9, 64: 0.5}, base=0.3, environment={"host": "laptop"})
+    it = judged(other, policy=replace(POLICY, rules="signs"))
+
+    assert it.outcome is Outcome.HELD
+    assert "another machine" in verdict(it, Gate.RATIO, 4)[1]
+    assert "another machine" not in verdict(it, Gate.SIGN, 1)[1]
+
+
+def test_signs_on_another_machine_fail_when_the_lowest_level_is_not_faster() -> None:
+    """The promise that every machine must keep."""
+    other = tonight({1: 0.9, 4: 0.9, 16: 0.9, 64: 0.5}, environment={"host": "laptop"})
+
+    assert verdict(judged(other, policy=replace(POLICY, rules="signs")), Gate.SIGN, 1)[0] is Outcome.REGRESSED
+
+
+def test_signs_on_the_records_machine_are_the_full_rules() -> None:
+    """At home nothing is spared."""
+    it = judged(tonight({**SPEEDUP, 4: 1.1}), policy=replace(POLICY, rules="signs"))
+
+    assert verdict(it, Gate.RATIO, 4)[0] is Outcome.REGRESSED
+
+
+def test_pair_of_a_workload_that_was_not_measured_is_inconclusive() -> None:
+    """A listed pair without cells is missing, not held."""
+    it = judged(night(), policy=replace(POLICY, pairs=(("eagle3", "chat"), ("eagle3", "code"))))
+
+    assert it.outcome is Outcome.INCONCLUSIVE
+
+
+def test_changed_driver_is_a_suspect_and_not_another_identity() -> None:
+    """The night is judged; what changed is shown with both values."""
+    it = judged(night(environment={"host": "node1", "driver": "580"}))
+
+    assert it.outcome is Outcome.HELD
+    assert it.changed == ("driver: recorded 570, tonight 580",)
+
+
+def test_judgement_is_made_of_values() -> None:
+    """What a report or a saved file needs goes to JSON and comes back equal, and holds finite numbers only."""
+    it = judged(tonight({**SPEEDUP, 16: 0.95}))
+
+    assert msgspec.json.decode(msgspec.json.encode(it), type=Judgement) == it
+
+
+def test_judging_twice_gives_the_same() -> None:
+    """Pure: what a replay repeats is the verdict itself."""
+    it = tonight({**SPEEDUP, 16: 0.95})
+
+    assert judged(it) == judged(it)
