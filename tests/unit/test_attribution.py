@@ -34,10 +34,7 @@ def _times(it: Night, variant: str, factors: dict[str, float]) -> Night:
 def _cell(cell: Cell, factors: dict[str, float]) -> Cell:
     return replace(
         cell,
-        rounds=tuple(
-            replace(w, **{name: getattr(w, name) * f for name, f in factors.items()})  # type: ignore[arg-type]
-            for w in cell.rounds
-        ),
+        rounds=tuple(replace(w, **{name: getattr(w, name) * f for name, f in factors.items()}) for w in cell.rounds),
     )
 
 

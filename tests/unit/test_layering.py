@@ -65,7 +65,7 @@ def test_analysis_touches_nothing_of_the_world(path: Path) -> None:
     assert {name.partition(".")[0] for name in imported(path)} & EFFECTS == set()
 
 
-@pytest.mark.parametrize("path", modules(FIXTURES), ids=lambda path: dotted(path))
+@pytest.mark.parametrize("path", modules(FIXTURES), ids=dotted)
 def test_only_plugins_import_pytest(path: Path) -> None:
     """A module that is not named in conftest.py works without pytest."""
     uses_pytest = any(name.partition(".")[0] in {"pytest", "_pytest"} for name in imported(path))

@@ -12,7 +12,7 @@ from tests.unit.handmade import SPEEDUP, changed, night, recording, without
 
 
 def test_record_holds_what_was_measured() -> None:
-    """Per workload digest: baseline, and per variant the levels with class, ratio, error, acceptance, and the crossover."""
+    """Per workload digest: baseline; per variant each level's class, ratio, error, acceptance; the crossover."""
     record = make_record(recording(), "first")
     workload = record.workloads["digest of chat"]
     level = workload.variants["eagle3"].levels[1]
@@ -84,11 +84,8 @@ def test_unfit_night_is_refused_with_its_reason(it: Night, words: str) -> None:
 
 def test_multiple_crossings_can_be_accepted_by_a_person() -> None:
     """All levels from the first to the last crossing are grey."""
-    of = (
-        make_record(recording(MULTIPLE), "so it is", accept_multiple=True)
-        .workloads["digest of chat"]
-        .variants["eagle3"]
-    )
+    record = make_record(recording(MULTIPLE), "so it is", accept_multiple=True)
+    of = record.workloads["digest of chat"].variants["eagle3"]
 
     assert [level["class"] for level in of.levels.values()] == ["faster", "grey", "grey", "slower"]
     assert len(of.crossover.crossings) == 2
