@@ -5,7 +5,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import httpx
@@ -33,6 +33,7 @@ class Scripted:
     name = "scripted"
     ready_line: str | None = None
     sample_every_s = 0.05
+    headers: Mapping[str, str] = {}
 
     def problems(self) -> list[str]:
         return []
