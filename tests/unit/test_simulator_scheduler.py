@@ -8,8 +8,9 @@ import pytest
 
 from fixtures.simulator import arguments, laws
 from fixtures.simulator.acceptance import Acceptance
+from fixtures.simulator.jobs import Job, Step
 from fixtures.simulator.law import Law
-from fixtures.simulator.scheduler import Job, Scheduler, Step
+from fixtures.simulator.scheduler import Scheduler
 
 EAGLE3 = ("--speculative-algorithm", "EAGLE3", "--speculative-draft-model-path", "d", "--speculative-num-steps", "3")
 
