@@ -216,6 +216,7 @@ def test_broken_file_is_named(tmp_path: Path, content: bytes, reason: str) -> No
     [(path, why)] = history.set_aside
     assert path.name == "0002_broken.json"
     assert reason in why
+    assert history.damaged == (path,)
 
 
 WRONG: dict[str, tuple[str, Any, str]] = {
@@ -249,8 +250,10 @@ def test_other_peoples_benchmarks_are_set_aside(tmp_path: Path, sample: Path) ->
     """Real files of pytest-benchmark 2.5 to 5.2 without our cells are said to be that, not an error and not a night."""
     shutil.copy(sample, tmp_path)
 
-    [(_, reason)] = history_of(tmp_path).set_aside
+    history = history_of(tmp_path)
 
+    [(_, reason)] = history.set_aside
+    assert history.damaged == ()
     assert "has no cells of this suite: " in reason
     assert "saved by pytest-benchmark" in reason
 
