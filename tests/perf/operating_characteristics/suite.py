@@ -1,11 +1,8 @@
 """The suite at work on a synthetic node: block 1, a second block on a suspicion, the verdict, the night saved."""
 
 import copy
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-
-import numpy as np
 
 from fixtures.analysis.arms import Summary, summarise
 from fixtures.analysis.gate import Policy, judge, suspicions
@@ -49,9 +46,9 @@ class Told:
         """Whether a CUSUM alarms."""
         return any(state.alarms for state in self.judgement.drifts.values())
 
-    def says(self, words: str, gate: Gate | None = None) -> bool:
+    def says(self, words: str) -> bool:
         """Whether a failure says *words*."""
-        return any(words in v.reason for v in self.judgement.failures() if gate is None or v.gate is gate)
+        return any(words in verdict.reason for verdict in self.judgement.failures())
 
 
 class Suite:
@@ -91,9 +88,3 @@ def run(suite: Suite, nights: int, fault: Fault | None = None) -> list[Told]:
 def start(seed: int, curve: Floats, noise: Noise, folder: Path | None = None, policy: Policy = POLICY) -> Suite:
     """Return a freshly recorded node."""
     return Suite(World(seed, curve, noise), policy, folder)
-
-
-def share(flags: Mapping[str, bool] | list[bool]) -> float:
-    """Return the share of true *flags*."""
-    values = list(flags.values()) if isinstance(flags, Mapping) else flags
-    return float(np.mean(values)) if values else 0.0

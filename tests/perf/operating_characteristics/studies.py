@@ -1,0 +1,263 @@
+"""The questions that are put to the real gate, each answered by seeded nights whose truth is known."""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from fixtures.analysis.arms import arms_of
+from fixtures.analysis.crossover import Crossover, Shape
+from fixtures.analysis.estimates import estimate
+from fixtures.analysis.gate import judge
+from fixtures.analysis.measurements import BASELINE, Night
+from fixtures.analysis.verdicts import Gate, Outcome
+from tests.perf.operating_characteristics import controls
+from tests.perf.operating_characteristics.nights import (
+    CURVES,
+    FAULTS,
+    LEVELS,
+    NOISES,
+    VARIANT,
+    WORKLOAD,
+    Floats,
+    Noise,
+    World,
+    first_block,
+    logistic,
+)
+from tests.perf.operating_characteristics.suite import POLICY, Suite, Told, run, start
+
+YEAR = 365
+WARM = 40
+"""Nights before a fault: the reference is frozen and the spread full."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Years:
+    """Unchanged nights: what the gate costs when nothing happened. Rates are a year."""
+
+    curve: str
+    noise: str
+    years: float
+    tonight: float
+    whole: float
+    inconclusive: float
+    second_blocks: float
+    """Share of nights."""
+    launches: float
+    """Mean a night."""
+
+
+def unchanged(curve: str, noise: str, years: int, seed: int, folder: Path | None, nights: int = YEAR) -> Years:
+    """Return the false alarms of *years* freshly recorded years without any change."""
+    told = [t for y in range(years) for t in run(start(seed + y, CURVES[curve], NOISES[noise], folder), nights)]
+    span = len(told) / YEAR
+    return Years(
+        curve=curve,
+        noise=noise,
+        years=span,
+        tonight=sum(t.tonight for t in told) / span,
+        whole=sum(t.whole for t in told) / span,
+        inconclusive=sum(t.outcome is Outcome.INCONCLUSIVE for t in told) / span,
+        second_blocks=float(np.mean([t.second_block for t in told])),
+        launches=float(np.mean([8 if t.second_block else 4 for t in told])),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Detection:
+    """How soon a fault is seen, as shares of runs."""
+
+    fault: str
+    runs: int
+    first_night: float
+    seven_nights: float
+    named_right: float
+    """Of the runs that failed on night 1: the failure names the arm that the fault is in."""
+
+
+RIGHT_WORDS = {
+    "baseline": "baseline slower",
+    "both": "both arms slower",
+    "speculation": f"{VARIANT} slower",
+    "crossover": "record is stale",
+    "C=10": f"{VARIANT} slower",
+    "C=100": f"{VARIANT} slower",
+}
+"""First word of a fault's name → what its failure must say."""
+
+
+def names_right(told: Told, fault: str) -> bool:
+    """Whether a failed night says what is wrong: the arm, or the term of the speed-up; and never good news for bad."""
+    kind = fault.split(maxsplit=1)[0]
+    if kind == "acceptance":
+        levels = {v.concurrency for v in told.judgement.failures() if v.gate is Gate.RATIO}
+        parts = [row.attribution for row in told.judgement.rows if row.concurrency in levels]
+        return bool(parts) and all(part is not None and part.largest == "acceptance length" for part in parts)
+    good_news = told.outcome is Outcome.STALE
+    return told.says(RIGHT_WORDS[kind]) and good_news == (kind == "crossover")
+
+
+def detection(curve: str, noise: str, faults: Sequence[str], runs: int, seed: int) -> list[Detection]:
+    """Return how soon each of *faults* is seen on nodes that ran `WARM` sound nights; all from the same nodes."""
+    first: dict[str, list[tuple[int | None, Told]]] = {fault: [] for fault in faults}
+    for r in range(runs):
+        suite = start(seed + r, CURVES[curve], NOISES[noise])
+        run(suite, WARM)
+        for fault in faults:
+            first[fault].append(_until_seen(suite.fork(), fault))
+    return [_detection(fault, seen) for fault, seen in first.items()]
+
+
+def _until_seen(suite: Suite, fault: str, nights: int = 7) -> tuple[int | None, Told]:
+    told = [suite.night(FAULTS[fault])]
+    while not told[-1].whole and len(told) < nights:
+        told.append(suite.night(FAULTS[fault]))
+    return (len(told) if told[-1].whole else None), told[0]
+
+
+def _detection(fault: str, seen: Sequence[tuple[int | None, Told]]) -> Detection:
+    failed = [told for night, told in seen if night == 1 and told.judgement.failures()]
+    return Detection(
+        fault=fault,
+        runs=len(seen),
+        first_night=float(np.mean([night == 1 for night, _ in seen])),
+        seven_nights=float(np.mean([night is not None for night, _ in seen])),
+        named_right=float(np.mean([names_right(told, fault) for told in failed])) if failed else 0.0,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoisyNight:
+    """One night with windows three times as rough, launches twice, 15 % outliers: shares."""
+
+    fails: float
+    inconclusive: float
+    environment: float
+    """Of second such nights in a row: they fail as environment."""
+
+
+def noisy_night(noise: str, runs: int, seed: int, forks: int = 5) -> NoisyNight:
+    """Return how a suddenly shaking node is judged."""
+    quiet = NOISES[noise]
+    told = []
+    for r in range(-(-runs // forks)):
+        suite = start(seed + r, CURVES["S45"], quiet)
+        run(suite, 25)
+        for fork in range(forks):
+            other = suite.fork()
+            other.world.rng = np.random.default_rng(seed + 1000 * r + fork)
+            told.append((other.night(noise=shaking(quiet)), other.night(noise=shaking(quiet))))
+    once = [one for one, _ in told]
+    again = [two for one, two in told if one.outcome is Outcome.INCONCLUSIVE and two.judgement.noise]
+    return NoisyNight(
+        fails=float(np.mean([bool(one.judgement.failures()) for one in once])),
+        inconclusive=float(np.mean([one.outcome is Outcome.INCONCLUSIVE for one in once])),
+        environment=float(np.mean([two.outcome is Outcome.INVALID for two in again])) if again else 0.0,
+    )
+
+
+def shaking(noise: Noise) -> Noise:
+    """Return *noise* with windows ×3, launches ×2 and 15 % outliers."""
+    return replace(
+        noise,
+        launch=2 * noise.launch,
+        launch_level=2 * noise.launch_level,
+        correlated=3 * noise.correlated,
+        white=3 * noise.white,
+        outliers=0.15,
+    )
+
+
+CROSSINGS: Mapping[str, tuple[Floats, float]] = {
+    "1.5": (logistic(1.5), 1.5),
+    "7": (logistic(7), 7.0),
+    "7, flat": (CURVES["flat7"], 7.0),
+    "17": (logistic(17), 17.0),
+    "30, on a level": (logistic(30), 30.0),
+    "50": (logistic(50), 50.0),
+    "150": (logistic(150), 150.0),
+    "none: always faster": (np.linspace(0.5, 0.06, len(LEVELS)), np.inf),
+    "none: barely faster": (np.linspace(0.5, 0.01, len(LEVELS)), np.inf),
+    "none: always slower": (np.linspace(-0.05, -0.4, len(LEVELS)), 0.0),
+    "none: barely slower": (np.linspace(-0.01, -0.4, len(LEVELS)), 0.0),
+}
+"""Name → log speed-ups, and the true crossover; infinity and 0 are beyond the levels."""
+THREE = np.log([1.5, 1.3, 1.10, 0.93, 0.95, 1.07, 0.95, 0.8])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coverage:
+    """How often a recording's interval holds the true crossover."""
+
+    case: str
+    noise: str
+    covers: float
+    called_multiple: float
+    bootstrap: float | None
+    """The negative control: the same from resampled windows; None where it was not asked."""
+
+
+def coverage(noise: str, runs: int, seed: int, control: int = 0) -> list[Coverage]:
+    """Return the coverage of every case of `CROSSINGS` from *runs* recordings each; the first *control* resampled."""
+    return [
+        _coverage(case, noise, range(seed + 10_000 * i, seed + 10_000 * i + runs), control)
+        for i, case in enumerate(CROSSINGS)
+    ]
+
+
+def _coverage(case: str, noise: str, seeds: range, control: int) -> Coverage:
+    curve, truth = CROSSINGS[case]
+    nights = [World(seed, curve, NOISES[noise]).night(windows=5) for seed in seeds]
+    found = [recorded_crossover(night) for night in nights]
+    rng = np.random.default_rng(seeds.start)
+    finite = bool(control) and 0 < truth < np.inf
+    resampled = [controls.bootstrap_covers(night, truth, rng) for night in nights[:control]] if finite else []
+    return Coverage(
+        case=case,
+        noise=noise,
+        covers=float(np.mean([_covers(it, truth) for it in found])),
+        called_multiple=float(np.mean([it.shape is Shape.MULTIPLE for it in found])),
+        bootstrap=float(np.mean(resampled)) if resampled else None,
+    )
+
+
+def recorded_crossover(night: Night) -> Crossover:
+    """Return the crossover that a record of *night* would hold, also where recording would refuse it."""
+    arms = arms_of(night.cells)
+    return estimate(arms[BASELINE, WORKLOAD], arms[VARIANT, WORKLOAD], LEVELS, POLICY).crossover(POLICY)
+
+
+def _covers(it: Crossover, truth: float) -> bool:
+    low, high = it.interval
+    return low <= truth <= high
+
+
+def multiple_seen(noise: str, runs: int, seed: int) -> float:
+    """Return how often three crossings are called multiple."""
+    nights = (World(seed + r, THREE, NOISES[noise]).night(windows=5) for r in range(runs))
+    return float(np.mean([recorded_crossover(night).shape is Shape.MULTIPLE for night in nights]))
+
+
+def files_judge_alike(folder: Path, seed: int, nights: int) -> bool:
+    """Whether nights that went through files come out word for word as those that did not."""
+    curve, noise = CURVES["S45"], NOISES["middle"]
+    faults = [*FAULTS.values()]
+    pair = [start(seed, curve, noise, where) for where in (None, folder)]
+    told = [[suite.night(faults[n % len(faults)] if n > 12 else None) for n in range(nights)] for suite in pair]
+    return [t.judgement for t in told[0]] == [t.judgement for t in told[1]]
+
+
+def seconds_a_night(seed: int, history: int = 60) -> float:
+    """Return the median seconds that judging a night takes after *history* others, all as they were read."""
+    suite = start(seed, CURVES["S45"], NOISES["middle"])
+    earlier = [replace(first_block(suite.world.night()), status=str(Outcome.HELD)) for _ in range(history)]
+    spent = []
+    for _ in range(20):
+        night = first_block(suite.world.night())
+        began = time.perf_counter()
+        judge(night, suite.record.record, earlier, POLICY)
+        spent.append(time.perf_counter() - began)
+    return float(np.median(spent))
