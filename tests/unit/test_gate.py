@@ -478,6 +478,22 @@ def test_pair_of_a_workload_that_was_not_measured_is_inconclusive() -> None:
     assert it.outcome is Outcome.INCONCLUSIVE
 
 
+def test_variant_that_is_not_gated_is_shown_and_never_red() -> None:
+    """It lost half its speed-up: its numbers and its crossover are there, and the night holds."""
+    whole = night(day=20)
+    gated = [replace(c, launch={1: 1, 2: 2, 3: 5, 4: 6}[c.launch]) for c in whole.cells]
+    slow = night({1: 0.7, 4: 0.6, 16: 0.5, 64: 0.4}).cells
+    ngram = [replace(c, variant="ngram", launch=c.launch + 1) for c in slow if c.variant == "eagle3"]
+    beside = replace(whole, cells=(*gated, *ngram))
+    it = judged(beside)
+
+    assert it.outcome is Outcome.HELD
+    assert [(row.concurrency, row.outcome, row.word) for row in it.shown] == [
+        (level, None, "slower") for level in (1, 4, 16, 64)
+    ]
+    assert it.shown_sentences[0].startswith("ngram on chat is slower than baseline at every concurrency")
+
+
 def test_changed_driver_is_a_suspect_and_not_another_identity() -> None:
     """The night is judged; what changed is shown with both values."""
     it = judged(night(environment={"host": "node1", "driver": "580"}))
