@@ -220,6 +220,15 @@ def test_one_block_must_be_plain_to_fail() -> None:
     assert verdict(judged(night({**SPEEDUP, 1: 1.46}), policy=alone), Gate.RATIO, 1)[0] is Outcome.HELD
 
 
+def test_night_planned_with_one_block_waits_for_no_other() -> None:
+    """Its expected cells say so: the suspicion that is not plain enough is dropped, not left open for ever."""
+    it = night({**SPEEDUP, 1: 1.46}, day=20)
+
+    assert verdict(judged(it), Gate.RATIO, 1)[0] is Outcome.INCONCLUSIVE
+    planned = replace(it, expected=tuple(cell.key for cell in it.cells))
+    assert verdict(judged(planned), Gate.RATIO, 1)[0] is Outcome.HELD
+
+
 def test_level_near_one_has_no_sign_to_keep() -> None:
     """Recorded at 1.01 ×: 0.995 × tonight is the same answer, and the ratio is gated all the same."""
     near = {1: 1.5, 4: 1.3, 16: 1.01, 64: 0.8}
