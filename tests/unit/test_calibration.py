@@ -62,6 +62,15 @@ def test_change_called_resolvable_is_seen_and_half_the_least_margin_is_not() -> 
 CALM = (1.0005, 0.9995, 1.0005, 0.9995, 1.0005, 1.0005, 0.9995, 0.9995)
 
 
+def test_each_row_of_a_night_says_what_the_gate_sees_there() -> None:
+    """A quiet night resolves about 2 % at each level; the table can print it."""
+    record = make_record(recording(factors=CALM), "first")
+
+    rows = judge(night(factors=CALM, day=20), record, [], POLICY).rows
+
+    assert [row.resolvable for row in rows] == pytest.approx([0.021] * 4, abs=0.003)
+
+
 def test_one_launch_shows_no_noise() -> None:
     """It says so instead of reporting none."""
     with pytest.raises(ValueError, match="launched twice"):

@@ -5,7 +5,8 @@ import pytest
 from scipy.interpolate import PchipInterpolator
 from scipy.optimize import brentq
 
-from fixtures.analysis.crossover import Crossover, Shape, crossover, decreasing, first_fall, is_multiple, last_fall
+from fixtures.analysis.crossover import Crossover, Shape, crossover, is_multiple
+from fixtures.analysis.curves import decreasing, first_fall, last_fall
 
 LEVELS = (1, 2, 5, 10, 30, 70, 100, 250)
 

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fixtures.histories import write_atomically
-from tests.perf.operating_characteristics import bars, controls, studies
+from tests.perf.operating_characteristics import bars, controls, crossings, studies
 from tests.perf.operating_characteristics.bars import Bar
-from tests.perf.operating_characteristics.nights import CURVES, FAULTS, MIDDLE
+from tests.perf.operating_characteristics.faults import CURVES, FAULTS
+from tests.perf.operating_characteristics.nights import MIDDLE
 
 SEED = 700_000
 """The rules were tuned on seeds below 10 000."""
@@ -86,14 +87,14 @@ class Report:
         sys.stdout.flush()
 
 
-def _coverage(size: Size, seed: int) -> list[studies.Coverage]:
+def _coverage(size: Size, seed: int) -> list[crossings.Coverage]:
     noises = ("middle",) if size.short else ("quiet", "middle", "loud", "unequal")
     control = min(size.recordings, 100)
-    return [c for noise in noises for c in studies.coverage(noise, size.recordings, seed, control)]
+    return [c for noise in noises for c in crossings.coverage(noise, size.recordings, seed, control)]
 
 
 def _multiple(size: Size, seed: int) -> Bar:
-    seen = studies.multiple_seen("middle", size.recordings, seed)
+    seen = crossings.multiple_seen("middle", size.recordings, seed)
     return bars.at_least("three crossings called multiple, middle noise", seen, 0.90, size.recordings, short=size.short)
 
 

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tests.perf.operating_characteristics.studies import Coverage, Detection, NoisyNight, Years
+from tests.perf.operating_characteristics.crossings import Coverage
+from tests.perf.operating_characteristics.studies import Detection, NoisyNight, Years
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,8 @@
 import numpy as np
 
 from fixtures.analysis.measurements import BASELINE, Night
-from tests.perf.operating_characteristics.nights import LEVELS, Fault, Floats, Noise, World, X, first_block
+from tests.perf.operating_characteristics.faults import LEVELS, Fault, Floats, X
+from tests.perf.operating_characteristics.nights import Noise, World, first_block
 
 
 def log_throughputs(night: Night, variant: str) -> Floats:

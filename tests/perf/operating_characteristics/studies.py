@@ -1,32 +1,16 @@
 """The questions that are put to the real gate, each answered by seeded nights whose truth is known."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from fixtures.analysis.arms import arms_of
-from fixtures.analysis.crossover import Crossover, Shape
-from fixtures.analysis.estimates import estimate
 from fixtures.analysis.gate import judge
-from fixtures.analysis.measurements import BASELINE, Night
 from fixtures.analysis.verdicts import Gate, Outcome
-from tests.perf.operating_characteristics import controls
-from tests.perf.operating_characteristics.nights import (
-    CURVES,
-    FAULTS,
-    LEVELS,
-    NOISES,
-    VARIANT,
-    WORKLOAD,
-    Floats,
-    Noise,
-    World,
-    first_block,
-    logistic,
-)
+from tests.perf.operating_characteristics.faults import CURVES, FAULTS
+from tests.perf.operating_characteristics.nights import NOISES, VARIANT, Noise, first_block
 from tests.perf.operating_characteristics.suite import POLICY, Suite, Told, run, start
 
 YEAR = 365
@@ -169,76 +153,6 @@ def shaking(noise: Noise) -> Noise:
         white=3 * noise.white,
         outliers=0.15,
     )
-
-
-CROSSINGS: Mapping[str, tuple[Floats, float]] = {
-    "1.5": (logistic(1.5), 1.5),
-    "7": (logistic(7), 7.0),
-    "7, flat": (CURVES["flat7"], 7.0),
-    "17": (logistic(17), 17.0),
-    "30, on a level": (logistic(30), 30.0),
-    "50": (logistic(50), 50.0),
-    "150": (logistic(150), 150.0),
-    "none: always faster": (np.linspace(0.5, 0.06, len(LEVELS)), np.inf),
-    "none: barely faster": (np.linspace(0.5, 0.01, len(LEVELS)), np.inf),
-    "none: always slower": (np.linspace(-0.05, -0.4, len(LEVELS)), 0.0),
-    "none: barely slower": (np.linspace(-0.01, -0.4, len(LEVELS)), 0.0),
-}
-"""Name → log speed-ups, and the true crossover; infinity and 0 are beyond the levels."""
-THREE = np.log([1.5, 1.3, 1.10, 0.93, 0.95, 1.07, 0.95, 0.8])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Coverage:
-    """How often a recording's interval holds the true crossover."""
-
-    case: str
-    noise: str
-    covers: float
-    called_multiple: float
-    bootstrap: float | None
-    """The negative control: the same from resampled windows; None where it was not asked."""
-
-
-def coverage(noise: str, runs: int, seed: int, control: int = 0) -> list[Coverage]:
-    """Return the coverage of every case of `CROSSINGS` from *runs* recordings each; the first *control* resampled."""
-    return [
-        _coverage(case, noise, range(seed + 10_000 * i, seed + 10_000 * i + runs), control)
-        for i, case in enumerate(CROSSINGS)
-    ]
-
-
-def _coverage(case: str, noise: str, seeds: range, control: int) -> Coverage:
-    curve, truth = CROSSINGS[case]
-    nights = [World(seed, curve, NOISES[noise]).night(windows=5) for seed in seeds]
-    found = [recorded_crossover(night) for night in nights]
-    rng = np.random.default_rng(seeds.start)
-    finite = bool(control) and 0 < truth < np.inf
-    resampled = [controls.bootstrap_covers(night, truth, rng) for night in nights[:control]] if finite else []
-    return Coverage(
-        case=case,
-        noise=noise,
-        covers=float(np.mean([_covers(it, truth) for it in found])),
-        called_multiple=float(np.mean([it.shape is Shape.MULTIPLE for it in found])),
-        bootstrap=float(np.mean(resampled)) if resampled else None,
-    )
-
-
-def recorded_crossover(night: Night) -> Crossover:
-    """Return the crossover that a record of *night* would hold, also where recording would refuse it."""
-    arms = arms_of(night.cells)
-    return estimate(arms[BASELINE, WORKLOAD], arms[VARIANT, WORKLOAD], LEVELS, POLICY).crossover(POLICY)
-
-
-def _covers(it: Crossover, truth: float) -> bool:
-    low, high = it.interval
-    return low <= truth <= high
-
-
-def multiple_seen(noise: str, runs: int, seed: int) -> float:
-    """Return how often three crossings are called multiple."""
-    nights = (World(seed + r, THREE, NOISES[noise]).night(windows=5) for r in range(runs))
-    return float(np.mean([recorded_crossover(night).shape is Shape.MULTIPLE for night in nights]))
 
 
 def files_judge_alike(folder: Path, seed: int, nights: int) -> bool:

@@ -11,8 +11,9 @@ from fixtures.analysis.measurements import Night
 from fixtures.analysis.record import make_record
 from fixtures.analysis.reference import KnownRecord, know
 from fixtures.analysis.verdicts import Gate, Outcome
+from tests.perf.operating_characteristics.faults import Fault, Floats
 from tests.perf.operating_characteristics.files import through_file
-from tests.perf.operating_characteristics.nights import VARIANT, WORKLOAD, Fault, Floats, Noise, World, first_block
+from tests.perf.operating_characteristics.nights import VARIANT, WORKLOAD, Noise, World, first_block
 
 POLICY = Policy(pairs=((VARIANT, WORKLOAD),))
 TONIGHT = frozenset({Gate.SIGN, Gate.RATIO, Gate.CROSSOVER, Gate.ACCEPTANCE, Gate.TTFT, Gate.TPOT})
@@ -63,7 +64,7 @@ class Suite:
         """Measure and judge the next night, and keep it with its outcome."""
         whole = self.world.night(fault, noise=noise)
         seen = self._saved(first_block(whole))
-        second = bool(suspicions(seen, self.record, self.history, self.policy))
+        second = self.policy.blocks > 1 and bool(suspicions(seen, self.record, self.history, self.policy))
         if second:
             seen = self._saved(whole)
         judgement = judge(seen, self.record, self.history, self.policy)
