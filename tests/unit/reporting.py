@@ -11,16 +11,8 @@ from fixtures.analysis.gate import Policy, judge
 from fixtures.analysis.measurements import Night
 from fixtures.analysis.record import make_record
 from fixtures.reports import Context, ReportView, view_of
-from tests.perf.operating_characteristics.nights import (
-    CURVES,
-    FAULTS,
-    H200,
-    LEVELS,
-    VARIANT,
-    WORKLOAD,
-    Fault,
-    World,
-)
+from tests.perf.operating_characteristics.faults import CURVES, FAULTS, LEVELS, Fault
+from tests.perf.operating_characteristics.nights import H200, VARIANT, WORKLOAD, World
 
 THEN = {"driver": "580.159.04", "sglang": "0.5.17", "gpu": {"name": "H200", "memory_mib": 143771}}
 NOW = {**THEN, "driver": "580.173.02"}

@@ -8,7 +8,8 @@ import pytest
 from fixtures.analysis.arms import Summary, summarise
 from fixtures.histories.segments import noise_sd, spikes, stretches
 from fixtures.histories.trends import MEAN, Event, Kind, Trend, trend
-from tests.perf.operating_characteristics.nights import CURVES, LEVELS, NOISES, VARIANT, WORKLOAD, Fault, World
+from tests.perf.operating_characteristics.faults import CURVES, LEVELS, Fault
+from tests.perf.operating_characteristics.nights import NOISES, VARIANT, WORKLOAD, World
 
 STEP_NIGHT, CREEP_FIRST, CREEP_LAST = 120, 250, 289
 """Nights, from 0, of the year below: −3 % from STEP_NIGHT on, −0.2 % a night from CREEP_FIRST to CREEP_LAST."""
