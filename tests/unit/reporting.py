@@ -19,7 +19,7 @@ NOW = {**THEN, "driver": "580.173.02"}
 POLICY = Policy(pairs=((VARIANT, WORKLOAD),))
 CAPPED = "capped: the server never ran more than 48 of 70 requests at once"
 
-KINDS = ("held", "regressed", "invalid", "unrecorded", "first", "partial")
+KINDS = ("held", "regressed", "invalid", "unrecorded", "first", "partial", "beside")
 
 
 def dressed(night: Night, environment: Mapping[str, object], status: str = "") -> Night:
@@ -44,6 +44,9 @@ def view(kind: str) -> ReportView:
         tonight = replace(tonight, cells=tuple(cells))
     if kind == "partial":
         tonight = replace(tonight, cells=tonight.cells[:8], expected=tuple(c.key for c in tonight.cells))
+    if kind == "beside":
+        lighter = [replace(c, variant="lighter") for c in tonight.cells if c.variant == VARIANT]
+        tonight = replace(tonight, cells=(*tonight.cells, *lighter))
     history = [] if kind == "first" else [summarise(night) for night in earlier]
     held_against = None if kind == "unrecorded" else record
     context = Context(

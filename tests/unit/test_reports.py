@@ -228,6 +228,16 @@ def test_invalid_level_is_told_with_its_reason() -> None:
     assert text.count('<td class="text wrap">' + CAPPED) >= 2
 
 
+def test_what_is_not_gated_is_shown_after_it() -> None:
+    """A variant that is measured beside the gated one has its own section, table and sentence, and no verdict."""
+    night = view("beside")
+
+    assert [(of.variant, of.outcome) for of in night.pairs] == [("eagle3", "held"), ("lighter", "shown")]
+    assert night.outcome == "held"
+    assert {level.outcome for level in night.pairs[1].levels} == {"shown"}
+    assert lines(night)[-2].startswith("lighter on chat pays up to C = ")
+
+
 def test_terminal_ends_with_the_table_and_the_sentence() -> None:
     """The table has a row per level, and the crossover is said after it."""
     text = lines(view("held"))
