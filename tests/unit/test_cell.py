@@ -1,71 +1,25 @@
 """Cells measured on a scripted server: another process, a real socket, a known step law."""
 
 import asyncio
-import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterator, Sequence
 
-import httpx
 import pytest
 
-from fixtures.analysis.measurements import ServerFacts
 from fixtures.analysis.validity import Limits
-from fixtures.engines import Command, Counters, ServerError
+from fixtures.engines import ServerError
 from fixtures.load.cell import Attempt, Place, attempt
 from fixtures.load.loop import Work
-from fixtures.load.prompts import Request, Shape
-from fixtures.load.sglang_reader import SGLangReader
+from fixtures.load.prompts import Shape
+from tests.unit.scripted import SERVER, Scripted
 
-SERVER = Path(__file__).parent / "servers" / "stepping.py"
 SHAPE = Shape(
     prompt_tokens=4, output_tokens=24, output_spread=0.25, vocabulary=1000, temperature=0, stream_interval=1, seed=7
 )
 SHORT_REQUESTS = Limits(in_flight_deficit=0.05, coalesced_share=0.2)
 """A request of 0.1 s and a busy machine: a millisecond between two requests is a per cent."""
-
-
-class Scripted:
-    """The engine of the scripted server."""
-
-    name = "scripted"
-    ready_line: str | None = None
-    sample_every_s = 0.05
-    headers: Mapping[str, str] = {}
-
-    def problems(self) -> list[str]:
-        return []
-
-    def prepare(self, report: Callable[[str], None]) -> None:
-        return None
-
-    def command(self, variant: str, port: int) -> Command:
-        return Command(argv=())
-
-    def encode(self, request: Request, *, stream: bool) -> tuple[str, bytes]:
-        body = {"input_ids": request.prompt_ids, "sampling_params": {"max_new_tokens": request.output_tokens}}
-        return "/generate", json.dumps(body).encode()
-
-    def reader(self, request: Request) -> SGLangReader:
-        return SGLangReader(request.output_tokens)
-
-    async def facts(self, client: httpx.AsyncClient) -> ServerFacts:
-        return ServerFacts(engine="scripted", version="1")
-
-    def contradictions(self, facts: ServerFacts, variant: str) -> list[str]:
-        return []
-
-    async def counters(self, client: httpx.AsyncClient) -> Counters:
-        seen = (await client.get("/")).json()
-        return Counters(running=seen["running"], queued=seen["waiting"])
-
-    async def flush(self, client: httpx.AsyncClient) -> None:
-        return None
-
-    def diagnose(self, log: str) -> str | None:
-        return None
 
 
 @pytest.fixture

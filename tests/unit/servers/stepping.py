@@ -1,9 +1,11 @@
 """A scripted server that speaks SGLang's `/generate` and obeys a law: each request in the batch gets a token a step.
 
-    python stepping.py [--step-ms 4] [--per-request-ms 0.05] [--cap N] [--fault NAME --after N]
+    python stepping.py [--port N] [--start HOW] [--step-ms 4] [--per-request-ms 0.05] [--cap N] [--fault NAME --after N]
 
-Faults begin with the N-th request: `error` (in-band), `cut` (closes without an end marker), `abort` (HTTP 200, fewer
-tokens), `503`, `die` (the process exits), `mute` (never a byte). The first line it prints is its port.
+It prints its port, then the line that says it is ready. `--start` scripts the start: `slow` (a line every 0.2 s, five
+times), `silent` (never a line), `exit` (at once, with a word of CUDA), `stubborn` (SIGTERM is ignored), `family` (a
+grandchild in a session of its own). Faults begin after the N-th request: `error` (in-band), `cut` (closes without an
+end marker), `abort` (HTTP 200, fewer tokens), `503`, `die` (the process exits), `mute` (never a byte).
 """
 
 import argparse
@@ -11,6 +13,8 @@ import asyncio
 import contextlib
 import json
 import os
+import signal
+import sys
 from dataclasses import dataclass, field
 
 
@@ -135,11 +139,33 @@ def send(writer: asyncio.StreamWriter, text: str) -> None:
     writer.write(b"%x\r\n%s\r\n" % (len(data), data))
 
 
+READY = "The server is fired up and ready to roll!"
+
+
+async def begin(how: str) -> None:
+    """Start as scripted."""
+    if how == "exit":
+        sys.exit("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB")
+    if how == "silent":
+        await asyncio.sleep(3600)
+    if how == "stubborn":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if how == "family":
+        sleeper = [sys.executable, "-c", "import time; time.sleep(3600)"]
+        child = await asyncio.create_subprocess_exec(*sleeper, start_new_session=True)
+        print(f"grandchild {child.pid}", flush=True)
+    for part in range(5 if how == "slow" else 0):
+        print(f"loading shard {part}", flush=True)
+        await asyncio.sleep(0.2)
+
+
 async def main(options: argparse.Namespace) -> None:
     """Serve until killed."""
     server = Server(options)
-    listening = await asyncio.start_server(server.serve, "127.0.0.1", 0, backlog=1024)
+    await begin(options.start)
+    listening = await asyncio.start_server(server.serve, "127.0.0.1", options.port, backlog=1024)
     print(listening.sockets[0].getsockname()[1], flush=True)
+    print(READY, flush=True)
     await server.steps()
 
 
@@ -148,6 +174,8 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("--step-ms", type=float, default=4)
     parser.add_argument("--per-request-ms", type=float, default=0.05)
+    parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--start", default="")
     parser.add_argument("--cap", type=int, default=0)
     parser.add_argument("--fault", default="")
     parser.add_argument("--after", type=int, default=0)
