@@ -8,14 +8,15 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fixtures.histories import write_atomically
 from tests.perf.operating_characteristics import bars, controls, crossings, studies
 from tests.perf.operating_characteristics.bars import Bar
 from tests.perf.operating_characteristics.faults import CURVES, FAULTS
-from tests.perf.operating_characteristics.nights import MIDDLE
+from tests.perf.operating_characteristics.nights import MIDDLE, NOISES
+from tests.perf.operating_characteristics.suite import POLICY, start, start_pairs
 
 SEED = 700_000
 """The rules were tuned on seeds below 10 000."""
@@ -28,7 +29,6 @@ class Size:
     """How much is simulated."""
 
     years: int
-    nights: int
     other_years: int
     runs: int
     recordings: int
@@ -36,8 +36,8 @@ class Size:
     short: bool
 
 
-FULL = Size(years=20, nights=365, other_years=10, runs=100, recordings=400, noisy=200, short=False)
-SHORT = Size(years=1, nights=365, other_years=0, runs=20, recordings=40, noisy=40, short=True)
+FULL = Size(years=20, other_years=10, runs=100, recordings=400, noisy=200, short=False)
+SHORT = Size(years=1, other_years=0, runs=20, recordings=40, noisy=40, short=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -99,12 +99,24 @@ def _multiple(size: Size, seed: int) -> Bar:
 
 
 def _years(size: Size, seed: int, folder: Path | None) -> list[studies.Years]:
-    plan = [(curve, "middle", size.years) for curve in CURVES]
-    plan += [("S45", noise, size.other_years) for noise in ("quiet", "loud", "h200", "unequal")]
+    plain = [(curve, "middle", size.years) for curve in CURVES]
+    plain += [("S45", noise, size.other_years) for noise in ("quiet", "loud", "h200", "unequal")]
+    out = []
+    for i, (curve, noise, count) in enumerate(plain):
+        seeds = range(seed + 1000 * i, seed + 1000 * i + count)
+        suites = (start(s, CURVES[curve], NOISES[noise], folder) for s in seeds)
+        out += [studies.unchanged(curve, noise, suites)] if count else []
+    return out + (_special_years(size, seed + 50_000) if size.other_years else [])
+
+
+def _special_years(size: Size, seed: int) -> list[studies.Years]:
+    """Return the years of profiles with three gated pairs, and with one block."""
+    seeds, curve, single = range(seed, seed + size.other_years), CURVES["S45"], replace(POLICY, blocks=1)
+    three = (start_pairs(s, curve, MIDDLE, 3) for s in seeds)
+    alone = (start(s, curve, MIDDLE, policy=single) for s in seeds)
     return [
-        studies.unchanged(curve, noise, count, seed + 1000 * i, folder, size.nights)
-        for i, (curve, noise, count) in enumerate(plan)
-        if count
+        studies.unchanged("S45, three gated pairs", "middle", three),
+        studies.unchanged("S45, profile with one block", "middle", alone),
     ]
 
 

@@ -109,6 +109,10 @@ class World:
             cells=tuple(cells),
         )
 
+    def reseed(self, seed: int) -> None:
+        """Go on with other luck."""
+        self.rng = np.random.default_rng(seed)
+
     def _walk(self) -> None:
         kept, new = 0.8, float(np.sqrt(1 - 0.8**2))
         self._common = kept * self._common + new * self.rng.standard_normal() * self.noise.common
@@ -159,6 +163,30 @@ class World:
             server=SERVER,
             valid=True,
         )
+
+
+class Together:
+    """Several workloads measured in one night; their noise is independent, so no pair can lean on another."""
+
+    def __init__(self, worlds: Mapping[str, World]) -> None:
+        self.worlds = worlds
+
+    def reseed(self, seed: int) -> None:
+        """Go on with other luck."""
+        for i, world in enumerate(self.worlds.values()):
+            world.reseed(len(self.worlds) * seed + i)
+
+    def night(
+        self, fault: Fault | None = None, *, blocks: int = 2, windows: int = 3, noise: Noise | None = None
+    ) -> Night:
+        """Return the next night of all workloads."""
+        nights = {
+            name: world.night(fault, blocks=blocks, windows=windows, noise=noise) for name, world in self.worlds.items()
+        }
+        cells = [
+            replace(cell, workload=name, workload_digest=name) for name, night in nights.items() for cell in night.cells
+        ]
+        return replace(next(iter(nights.values())), cells=tuple(cells))
 
 
 def _window(tok_s: float, level: int, accepted: float | None, ttft: float, rng: np.random.Generator) -> Window:

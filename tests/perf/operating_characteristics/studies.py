@@ -1,7 +1,7 @@
 """The questions that are put to the real gate, each answered by seeded nights whose truth is known."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -22,7 +22,8 @@ WARM = 40
 class Years:
     """Unchanged nights: what the gate costs when nothing happened. Rates are a year."""
 
-    curve: str
+    case: str
+    """The curve, and what is special of the profile."""
     noise: str
     years: float
     tonight: float
@@ -34,12 +35,12 @@ class Years:
     """Mean a night."""
 
 
-def unchanged(curve: str, noise: str, years: int, seed: int, folder: Path | None, nights: int = YEAR) -> Years:
-    """Return the false alarms of *years* freshly recorded years without any change."""
-    told = [t for y in range(years) for t in run(start(seed + y, CURVES[curve], NOISES[noise], folder), nights)]
+def unchanged(case: str, noise: str, suites: Iterable[Suite]) -> Years:
+    """Return the false alarms of one year of each of *suites*, freshly recorded, without any change."""
+    told = [t for suite in suites for t in run(suite, YEAR)]
     span = len(told) / YEAR
     return Years(
-        curve=curve,
+        case=case,
         noise=noise,
         years=span,
         tonight=sum(t.tonight for t in told) / span,
@@ -131,8 +132,7 @@ def noisy_night(noise: str, runs: int, seed: int, forks: int = 5) -> NoisyNight:
         suite = start(seed + r, CURVES["S45"], quiet)
         run(suite, 25)
         for fork in range(forks):
-            other = suite.fork()
-            other.world.rng = np.random.default_rng(seed + 1000 * r + fork)
+            other = suite.fork(seed + 1000 * r + fork)
             told.append((other.night(noise=shaking(quiet)), other.night(noise=shaking(quiet))))
     once = [one for one, _ in told]
     again = [two for one, two in told if one.outcome is Outcome.INCONCLUSIVE and two.judgement.noise]

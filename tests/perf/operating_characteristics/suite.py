@@ -13,7 +13,7 @@ from fixtures.analysis.reference import KnownRecord, know
 from fixtures.analysis.verdicts import Gate, Outcome
 from tests.perf.operating_characteristics.faults import Fault, Floats
 from tests.perf.operating_characteristics.files import through_file
-from tests.perf.operating_characteristics.nights import VARIANT, WORKLOAD, Noise, World, first_block
+from tests.perf.operating_characteristics.nights import VARIANT, WORKLOAD, Noise, Together, World, first_block
 
 POLICY = Policy(pairs=((VARIANT, WORKLOAD),))
 TONIGHT = frozenset({Gate.SIGN, Gate.RATIO, Gate.CROSSOVER, Gate.ACCEPTANCE, Gate.TTFT, Gate.TPOT})
@@ -55,9 +55,9 @@ class Told:
 class Suite:
     """A recorded node and its nights so far. With a *folder*, every night goes through a saved file."""
 
-    def __init__(self, world: World, policy: Policy = POLICY, folder: Path | None = None, *, windows: int = 5) -> None:
+    def __init__(self, world: World | Together, policy: Policy = POLICY, folder: Path | None = None) -> None:
         self.world, self.policy, self.folder = world, policy, folder
-        self.record: KnownRecord = know(make_record(self._saved(world.night(windows=windows)), "synthetic"))
+        self.record: KnownRecord = know(make_record(self._saved(world.night(windows=5)), "synthetic"))
         self.history: list[Summary] = []
 
     def night(self, fault: Fault | None = None, noise: Noise | None = None) -> Told:
@@ -71,10 +71,12 @@ class Suite:
         self.history.append(replace(summarise(seen), status=str(judgement.outcome)))
         return Told(judgement=judgement, second_block=second)
 
-    def fork(self) -> "Suite":
-        """Return an independent copy that goes its own way from here."""
+    def fork(self, seed: int | None = None) -> "Suite":
+        """Return a copy that goes its own way from here; with other luck when given a *seed*."""
         out = copy.copy(self)
         out.world, out.history = copy.deepcopy(self.world), list(self.history)
+        if seed is not None:
+            out.world.reseed(seed)
         return out
 
     def _saved(self, night: Night) -> Night:
@@ -89,3 +91,10 @@ def run(suite: Suite, nights: int, fault: Fault | None = None) -> list[Told]:
 def start(seed: int, curve: Floats, noise: Noise, folder: Path | None = None, policy: Policy = POLICY) -> Suite:
     """Return a freshly recorded node."""
     return Suite(World(seed, curve, noise), policy, folder)
+
+
+def start_pairs(seed: int, curve: Floats, noise: Noise, pairs: int) -> Suite:
+    """Return a freshly recorded node with so many gated pairs, a workload each."""
+    names = [f"{WORKLOAD}{i}" for i in range(pairs)]
+    worlds = Together({name: World(pairs * seed + i, curve, noise) for i, name in enumerate(names)})
+    return Suite(worlds, replace(POLICY, pairs=tuple((VARIANT, name) for name in names)))
