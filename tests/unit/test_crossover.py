@@ -5,7 +5,7 @@ import pytest
 from scipy.interpolate import PchipInterpolator
 from scipy.optimize import brentq
 
-from fixtures.analysis.crossover import Crossover, Shape, crossover, is_multiple
+from fixtures.analysis.crossover import Crossover, Shape, crossover, is_multiple, refining_level
 from fixtures.analysis.curves import decreasing, first_fall, last_fall
 
 LEVELS = (1, 2, 5, 10, 30, 70, 100, 250)
@@ -119,6 +119,23 @@ def test_disjoint_and_overlapping_intervals() -> None:
     assert always.overlaps(late)
     assert late.overlaps(always)
     assert not always.overlaps(upper)
+
+
+@pytest.mark.parametrize(
+    ("ratios", "levels", "expected"),
+    [
+        ([1.6, 1.5, 1.4, 1.3, 1.1, 0.9, 0.85, 0.8], LEVELS, 46),
+        ([1.5] * 8, LEVELS, None),
+        ([0.7] * 8, LEVELS, None),
+        ([1.1, 0.9], (2, 3), None),
+    ],
+    ids=["between 30 and 70", "always faster", "always slower", "no whole number between"],
+)
+def test_refining_level_is_the_geometric_middle_of_the_bracket(
+    ratios: list[float], levels: tuple[int, ...], expected: int | None
+) -> None:
+    """√(30 × 70) = 45.8."""
+    assert refining_level(levels, found(ratios, levels=levels)) == expected
 
 
 @pytest.mark.parametrize(
