@@ -213,6 +213,17 @@ def test_night_that_did_not_hold_never_becomes_reference(status: Outcome) -> Non
     assert verdict(it, Gate.RATIO, 1)[0] is Outcome.REGRESSED
 
 
+def test_night_judged_again_does_not_see_itself_nor_what_came_after() -> None:
+    """A replay from a folder that has gone on gives the verdict of that evening."""
+    then = night({**SPEEDUP, 1: 1.35}, order=BOTH, day=12)
+    since = accepted({**SPEEDUP, 1: 1.35}, range(12, 20))
+    it = judge(then, RECORD, [*accepted(SPEEDUP, range(2, 12)), *since], POLICY)
+
+    assert it.references[0].nights == 10
+    assert it.references[0].trailing == 10
+    assert verdict(it, Gate.RATIO, 1)[0] is Outcome.REGRESSED
+
+
 def test_nights_before_the_record_are_not_its_reference() -> None:
     """A new record starts its own history."""
     record = replace(RECORD, recorded_at="2026-01-15T01:00:00+00:00")
