@@ -9,11 +9,12 @@ from fixtures.analysis.gate import Policy, judge
 from fixtures.analysis.record import Record
 from fixtures.analysis.verdicts import Gate, Outcome, Verdict
 from fixtures.histories import Reading, read_as
-from fixtures.histories.trends import Event, Kind, Trend, trend
+from fixtures.histories.events import Event, Kind
+from fixtures.histories.trends import Trend, trend
 from fixtures.options import settings_of
 from fixtures.outcomes import expect_held
 from fixtures.records import history_folder, record_of
-from fixtures.reports.building import cusum_sentence
+from fixtures.reports.pairs import cusum_sentence
 from fixtures.reports.terminal import trend_lines
 
 pytestmark = pytest.mark.history

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from fixtures.analysis.arms import Summary, summarise
+from fixtures.histories.events import MEAN, Event, Kind
 from fixtures.histories.segments import noise_sd, spikes, stretches
-from fixtures.histories.trends import MEAN, Event, Kind, Trend, trend
+from fixtures.histories.trends import Trend, trend
 from tests.perf.operating_characteristics.faults import CURVES, LEVELS, Fault
 from tests.perf.operating_characteristics.nights import NOISES, VARIANT, WORKLOAD, World
 
