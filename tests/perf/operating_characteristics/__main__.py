@@ -105,8 +105,16 @@ def _years(size: Size, seed: int, folder: Path | None) -> list[studies.Years]:
     for i, (curve, noise, count) in enumerate(plain):
         seeds = range(seed + 1000 * i, seed + 1000 * i + count)
         suites = (start(s, CURVES[curve], NOISES[noise], folder) for s in seeds)
-        out += [studies.unchanged(curve, noise, suites)] if count else []
+        if count:
+            out.append(_told(studies.unchanged(curve, noise, suites)))
     return out + (_special_years(size, seed + 50_000) if size.other_years else [])
+
+
+def _told(years: studies.Years) -> studies.Years:
+    """Print *years* on the way: the full study takes half an hour."""
+    sys.stdout.write(f"          {years.noise} noise, {years.case}: {years.tonight:.2f}, {years.whole:.2f} a year\n")
+    sys.stdout.flush()
+    return years
 
 
 def _special_years(size: Size, seed: int) -> list[studies.Years]:
@@ -115,8 +123,8 @@ def _special_years(size: Size, seed: int) -> list[studies.Years]:
     three = (start_pairs(s, curve, MIDDLE, 3) for s in seeds)
     alone = (start(s, curve, MIDDLE, policy=single) for s in seeds)
     return [
-        studies.unchanged("S45, three gated pairs", "middle", three),
-        studies.unchanged("S45, profile with one block", "middle", alone),
+        _told(studies.unchanged("S45, three gated pairs", "middle", three)),
+        _told(studies.unchanged("S45, profile with one block", "middle", alone)),
     ]
 
 
@@ -125,7 +133,9 @@ def _harness_bars(seed: int, folder: Path) -> list[Bar]:
     spent = studies.seconds_a_night(seed)
     return [
         Bar(name="nights read from files judged word for word as those in memory", value=alike, limit=1, at_most=False),
-        Bar(name="seconds to judge a night after 60 others", value=spent, limit=SLOWEST_S, at_most=True, share=False),
+        Bar(
+            name="CPU seconds to judge a night after 60 others", value=spent, limit=SLOWEST_S, at_most=True, share=False
+        ),
     ]
 
 
