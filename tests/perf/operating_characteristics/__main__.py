@@ -119,7 +119,7 @@ def _told(years: studies.Years) -> studies.Years:
 
 def _special_years(size: Size, seed: int) -> list[studies.Years]:
     """Return the years of profiles with three gated pairs, and with one block."""
-    seeds, curve, single = range(seed, seed + size.other_years), CURVES["S45"], replace(POLICY, blocks=1)
+    seeds, curve, single = range(seed, seed + size.other_years // 2), CURVES["S45"], replace(POLICY, blocks=1)
     three = (start_pairs(s, curve, MIDDLE, 3) for s in seeds)
     alone = (start(s, curve, MIDDLE, policy=single) for s in seeds)
     return [
