@@ -86,8 +86,16 @@ def test_sentence_names_terms_and_arms() -> None:
     """A failure reads as a cause."""
     text = at_one(eagle3(output_tokens=0.9, acceptance_length=0.9)).sentence("eagle3")
 
-    assert "acceptance length -10.0 %" in text
+    assert text.startswith("speed-up -10.")
+    assert "= acceptance length -10.0 %, " in text
     assert "baseline +0.0 %, eagle3 -10.0 % by itself" in text
+
+
+def test_advice_follows_the_largest_term() -> None:
+    """Shorter acceptance sends you to the draft, longer steps to the step."""
+    assert "draft model" in at_one(eagle3(output_tokens=0.9, acceptance_length=0.9)).advice
+    assert "step costs" in at_one(eagle3(output_tokens=0.9, step_s=1 / 0.9)).advice
+    assert "do not report" in at_one(rewound(night(day=20), step_s=None, acceptance_length=None)).advice
 
 
 @pytest.mark.parametrize(
