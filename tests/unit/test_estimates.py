@@ -144,6 +144,17 @@ def arms(sds: list[float], launches: int, seed: int, shared: float = 0.0) -> Sum
     return summarise(replace(night(), cells=tuple(cells)))
 
 
+def test_hardly_known_spread_is_widened_to_students_quantile() -> None:
+    """Four sds of a spread with two degrees of freedom reach as far as t of 99 %, 6.96; with many they stay four."""
+    few, many = (
+        spread(list(arms([0.01] * 4, n, seed=6, shared=1.0).arms.values()), "log_tok_s", range(1, 5), 1e-5)
+        for n in (2, 400)
+    )
+
+    assert 4 * np.sqrt(few.cautious(4.0, 0.01).variance / few.variance) == pytest.approx([6.96] * 4, rel=0.01)
+    assert many.cautious(4.0, 0.01).variance == pytest.approx(many.variance)
+
+
 def test_levels_that_differ_keep_their_own_spread() -> None:
     """A level with 2 % beside seven with 0.1 %: neither is called the pool's 0.7 %."""
     found = spread(list(arms([0.001] * 7 + [0.02], 12, seed=3).arms.values()), "log_tok_s", range(1, 9), 1e-5)

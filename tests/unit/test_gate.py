@@ -288,6 +288,28 @@ def test_signs_on_another_machine_fail_when_the_lowest_level_is_not_faster() -> 
     assert verdict(judged(other, policy=replace(POLICY, rules="signs")), Gate.SIGN, 1)[0] is Outcome.REGRESSED
 
 
+@pytest.mark.parametrize(
+    ("lengths", "outcome"),
+    [((2.80, 2.95), Outcome.HELD), ((2.20, 2.21), Outcome.REGRESSED)],
+    ids=["5 % apart between launches", "a quarter less, alike"],
+)
+def test_acceptance_on_another_machine_knows_how_little_two_launches_know(
+    lengths: tuple[float, float], outcome: Outcome
+) -> None:
+    """Synthetic drafts are drawn: two launches that differ say nothing about their mean, two that agree do."""
+    it = night(day=20, environment={"host": "laptop"})
+    by_launch = dict(zip((2, 3), lengths, strict=True))
+    cells = [
+        replace(c, rounds=tuple(replace(w, acceptance_length=by_launch.get(c.launch)) for w in c.rounds))
+        for c in it.cells
+    ]
+    it = replace(it, cells=tuple(cells))
+
+    judgement = judged(it, policy=replace(POLICY, rules="signs", blocks=1))
+
+    assert set(outcomes(judgement, Gate.ACCEPTANCE)) == {outcome}
+
+
 def test_signs_on_the_records_machine_are_the_full_rules() -> None:
     """At home nothing is spared."""
     it = judged(tonight({**SPEEDUP, 4: 1.1}), policy=replace(POLICY, rules="signs"))
