@@ -10,6 +10,7 @@ from tests.perf.operating_characteristics import bars, controls, studies
 from tests.perf.operating_characteristics.__main__ import CLOSE, OPEN, insert
 from tests.perf.operating_characteristics.faults import CURVES, FAULTS, LEVELS, X
 from tests.perf.operating_characteristics.nights import H200, MIDDLE, VARIANT, World
+from tests.perf.operating_characteristics.suite import run, start
 
 
 @pytest.mark.parametrize(("value", "cleared"), [(0.4, True), (0.41, False)], ids=["at the bar", "over the bar"])
@@ -97,5 +98,19 @@ def test_night_through_a_file_is_judged_as_the_night_itself(tmp_path: Path) -> N
 def test_fault_is_seen_and_no_fault_is_not() -> None:
     """One node, −10 % on speculation: seen on the first night and named right."""
     (found,) = studies.detection("S45", "middle", ["speculation −10 %"], runs=1, seed=17)
+
+    assert (found.first_night, found.named_right) == (1.0, 1.0)
+
+
+def test_level_with_two_modes_is_named_and_its_neighbours_are_not() -> None:
+    """Ten nights on the synthetic H200, whose launches at C = 100 are in one of two modes: the judgement says so."""
+    told = run(start(4, CURVES["S45"], H200), 11)[-1].judgement
+
+    assert {text.partition(" runs at ")[0].split()[-1] for text in told.modes} == {"C=100"}
+
+
+def test_quiet_node_sees_two_per_cent_on_the_first_night() -> None:
+    """The finer gate that a quiet node deserves: −2 %, which the same gate at middle noise needs weeks for."""
+    (found,) = studies.detection("S45", "h200", ["speculation −2 %"], runs=2, seed=23)
 
     assert (found.first_night, found.named_right) == (1.0, 1.0)
