@@ -191,7 +191,15 @@ def test_a_flush_can_fail_for_good(tmp_path: Path) -> None:
     with simulated(tmp_path, "--sim-fault", "flush-fails") as server:
         server.statuses_until_ready()
 
-        assert server.client.post("/flush_cache").status_code == 400
+        assert server.client.post("/flush_cache").status_code == 500
+
+
+def test_a_flush_can_be_refused_for_a_while(tmp_path: Path) -> None:
+    """The fault of a server that is not idle yet: refused twice, then done."""
+    with simulated(tmp_path, "--sim-fault", "flush-refused=2") as server:
+        server.statuses_until_ready()
+
+        assert [server.client.post("/flush_cache").status_code for _ in range(3)] == [400, 400, 200]
 
 
 def test_every_other_launch_is_slow(tmp_path: Path) -> None:
