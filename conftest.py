@@ -10,5 +10,13 @@ pytest.register_assert_rewrite("fixtures")
 pytest_plugins = (
     "fixtures.options",
     "fixtures.schedule",
+    "fixtures.servers",
+    "fixtures.measurement",
+    "fixtures.records",
+    "fixtures.judging",
+    "fixtures.outcomes",
+    "fixtures.calibrating",
+    "fixtures.timing",
+    "fixtures.reporting",
     "pytester",
 )

@@ -40,7 +40,7 @@ def test_contradiction_is_a_usage_error(arguments: list[str], message: str) -> N
 
 def test_cells_of_a_profile_are_its_launches_times_its_levels() -> None:
     """The ids name profile, launch, variant, workload and level; both blocks are collected."""
-    done = run("--profile", "cpu", "--levels", "1,16", "tests/perf/test_throughput.py")
+    done = run("--profile", "cpu", "--blocks", "2", "--levels", "1,16", "tests/perf/test_throughput.py")
 
     ids = [line.partition("[")[2].rstrip("]") for line in done.stdout.splitlines() if "::test_throughput[" in line]
     assert len(ids) == 8 * 2

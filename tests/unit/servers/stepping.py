@@ -16,6 +16,7 @@ import os
 import signal
 import sys
 from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass(eq=False)
@@ -72,7 +73,7 @@ class Server:
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
         await writer.drain()
 
-    async def generate(self, writer: asyncio.StreamWriter, asked: dict) -> None:
+    async def generate(self, writer: asyncio.StreamWriter, asked: dict[str, Any]) -> None:
         """Stream one reply, or the scripted fault."""
         self.seen += 1
         fault = self.options.fault if self.seen > self.options.after else ""
@@ -120,7 +121,7 @@ class Server:
         await writer.drain()
 
 
-def event(job: Job, made: int, finish: dict | None) -> str:
+def event(job: Job, made: int, finish: dict[str, Any] | None) -> str:
     """Return one cumulative event of SGLang's shape."""
     meta = {
         "id": str(job.number),
