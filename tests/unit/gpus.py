@@ -6,6 +6,7 @@ from itertools import chain, repeat
 from fixtures.engines import ServerError
 from fixtures.engines.nvml import Gpu, Reading
 
+NONE: frozenset[str] = frozenset()
 H200 = Gpu(name="NVIDIA H200", uuid="GPU-5f1c2a9e", memory_mib=143_771)
 IDLE = Reading(memory_used_mib=4, sm_mhz=345, temperature_c=31, power_w=76.0, reasons=frozenset({"gpu_idle"}))
 

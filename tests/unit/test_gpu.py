@@ -20,9 +20,9 @@ from fixtures.engines.gpu import (
 )
 from fixtures.engines.nvml import Reading
 from fixtures.engines.process import MARK
-from tests.unit.gpus import H200, IDLE, ScriptedGpus
+from tests.unit.gpus import H200, IDLE, NONE, ScriptedGpus
 
-LOW = Reading(memory_used_mib=90_000, sm_mhz=1980, temperature_c=45, power_w=455.0)
+LOW = Reading(memory_used_mib=90_000, sm_mhz=1980, temperature_c=45, power_w=455.0, reasons=NONE)
 CAPPED = Reading(
     memory_used_mib=120_000, sm_mhz=1560, temperature_c=61, power_w=693.0, reasons=frozenset({"sw_power_cap"})
 )
@@ -62,7 +62,8 @@ def test_gpu_without_sensors() -> None:
     """A model that has no such sensor says None, and nothing is made up."""
     facts = summary(H200, [Reading(memory_used_mib=4)])
 
-    assert (facts["sm_mhz"], facts["temperature_max_c"], facts["power_mean_w"]) == (None, None, None)
+    assert {facts[name] for name in ("sm_mhz", "throttle", "temperature_max_c", "power_mean_w")} == {None}
+    assert throttle_reasons_that_invalidate({"gpus": [facts]}) == []
 
 
 def test_watch_sees_every_gpu() -> None:
