@@ -1,0 +1,135 @@
+"""Profiles are read strictly, on any machine; their variables matter only where they are launched."""
+
+from pathlib import Path
+
+import pytest
+
+from fixtures import profiles
+from fixtures.profiles import ProfileError
+
+MINIMAL = """
+name = "x"
+marker = "sim"
+about = "x"
+levels = [1, 4]
+[engine]
+name = "sglang"
+[variants.baseline]
+[variants.eagle3.flags]
+speculative-algorithm = "EAGLE3"
+[workloads.short]
+prompt_tokens = 8
+output_tokens = 8
+[gate]
+pairs = [{ workload = "short" }]
+"""
+
+LEVELS = [1, 2, 5, 10, 30, 70, 100, 250]
+"""Those of the question that the suite answers."""
+
+
+def load(tmp_path: Path, text: str) -> profiles.Profile:
+    """Return the profile that *text* describes."""
+    path = tmp_path / "x.toml"
+    path.write_text(text)
+    return profiles.load(str(path))
+
+
+@pytest.mark.parametrize("name", profiles.available())
+def test_a_profile_that_ships_is_sound(name: str) -> None:
+    """Each parses, is called what its file is called, and gates speculation on a workload it has."""
+    profile = profiles.load(name)
+
+    assert profile.name == name
+    assert profile.gate.pairs
+    assert profile.levels[0] == 1
+
+
+@pytest.mark.parametrize("name", ["blackwell-tp8", "h200"])
+def test_a_hardware_profile_asks_the_whole_question(name: str) -> None:
+    """Every level of the question is measured, and no arm runs one of them outside its graphs or above its cap."""
+    profile = profiles.load(name)
+
+    assert profile.marker == "gpu"
+    assert profile.levels == LEVELS
+    sizes = profile.engine.flags["cuda-graph-bs-decode"]
+    assert isinstance(sizes, list)
+    assert set(LEVELS) <= set(sizes)
+    assert profile.engine.flags["max-running-requests"] == 256
+    assert {workload.stream_interval for workload in profile.workloads.values()} == {16}
+
+
+@pytest.mark.parametrize(("variant", "steps", "tokens"), [("eagle3", 3, 4), ("eagle3-light", 1, 2), ("adaptive", 7, 8)])
+def test_arms_of_the_blackwell_node(variant: str, steps: int, tokens: int) -> None:
+    """Beside baseline three ways to speculate, each a chain: it verifies one token more than it drafts."""
+    flags = profiles.load("blackwell-tp8").variants[variant].flags
+
+    assert flags["speculative-num-steps"] == steps
+    assert flags["speculative-eagle-topk"] == 1
+    assert flags["speculative-num-draft-tokens"] == tokens
+
+
+@pytest.mark.parametrize("name", profiles.available())
+def test_no_profile_that_ships_trusts_code_of_a_model(name: str) -> None:
+    """Running a model's own code is a decision that somebody makes in a profile of their own."""
+    profile = profiles.load(name)
+    tables = [profile.engine.flags, *(variant.flags for variant in profile.variants.values())]
+
+    assert not any("trust-remote-code" in table for table in tables)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        ('about = "x"', 'about = "x"\ncolour = "red"', "unknown field `colour`"),
+        ('name = "sglang"', 'name = "vllm"', "Invalid enum value 'vllm'"),
+        ("levels = [1, 4]", "levels = [4, 1]", "levels: must rise without repeats, not [4, 1]"),
+        ("levels = [1, 4]", "levels = [0, 4]", "Expected `int` >= 1"),
+        ("[variants.baseline]", "[variants.base]", "there is no 'baseline', the variant without speculation"),
+        ('workload = "short"', 'workload = "long"', "gate.pairs: no workload 'long'; allowed: ['short']"),
+        ('workload = "short"', 'workload = "short", variant = "x"', "no speculative variant 'x'; allowed: ['eagle3']"),
+        ("output_tokens = 8", 'output_tokens = "8"', "Expected `int`, got `str`"),
+        ("[gate]", "[gate", "Expected"),
+    ],
+    ids=["key", "engine", "order", "level", "no baseline", "workload", "variant", "type", "syntax"],
+)
+def test_a_wrong_profile_is_one_error(tmp_path: Path, old: str, new: str, problem: str) -> None:
+    """It names the file, what is wrong, and what is allowed."""
+    with pytest.raises(ProfileError) as raised:
+        load(tmp_path, MINIMAL.replace(old, new, 1))
+
+    assert str(tmp_path / "x.toml") in str(raised.value)
+    assert problem in str(raised.value) or new == "[gate"
+
+
+def test_a_profile_that_is_not_there_names_those_that_are() -> None:
+    """A misspelt name is answered with the right ones."""
+    with pytest.raises(ProfileError, match=r"no such profile; available: blackwell-tp8, cpu, h200, sim"):
+        profiles.load("h100")
+
+
+def test_a_variable_is_filled_in_where_it_is_set() -> None:
+    """`${NAME}` becomes the environment's value; a lone `$` or other braces mean nothing."""
+    text = '${HOME_OF}/models/$x{y}/{"a": 1}'
+
+    assert profiles.expanded(text, {"HOME_OF": "/opt"}) == '/opt/models/$x{y}/{"a": 1}'
+    assert profiles.variables(text) == ["HOME_OF"]
+
+
+def test_a_variable_that_is_not_set_stays_visible() -> None:
+    """A plan made elsewhere shows the name, not an empty path."""
+    assert profiles.expanded("${NOWHERE}/models", {}) == "${NOWHERE}/models"
+
+
+def test_the_environment_does_not_change_what_a_record_belongs_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same profile on two machines with other paths is the same node to the record."""
+    before = profiles.load("h200").identity()
+    monkeypatch.setenv("SGLANG_HOME", "/somewhere/else")
+
+    assert profiles.load("h200").identity() == before
+
+
+@pytest.mark.parametrize(("concurrency", "expected"), [(1, 6), (10, 6), (30, 4), (250, 1), (64, 4)])
+def test_completions_per_window(concurrency: int, expected: int) -> None:
+    """A level takes its own k, or that of the nearest one below."""
+    assert profiles.load("h200").k(concurrency) == expected
