@@ -15,9 +15,16 @@ def test_duration_for_people(seconds: float, expected: str) -> None:
     assert minutes(seconds) == expected
 
 
-def test_secrets_in_variables_are_hidden() -> None:
-    """A plan is pasted into tickets: the value of a key is not in it, the others are."""
-    assert redacted({"NCCL_ALGO": "Ring", "HF_TOKEN": "abc"}) == {"NCCL_ALGO": "Ring", "HF_TOKEN": "…"}
+@pytest.mark.parametrize("name", ["HF_TOKEN", "OPENAI_API_KEY", "AWS_ACCESS_KEY_ID", "CLIENT_SECRET", "PGPASSWORD"])
+def test_secret_in_a_variable_is_hidden(name: str) -> None:
+    """A plan is pasted into tickets: the value of a key is not in it."""
+    assert redacted({name: "abc"}) == {name: "…"}
+
+
+@pytest.mark.parametrize("name", ["NCCL_ALGO", "SGLANG_SIMULATE_ACC_TOKEN_MODE", "TOKENIZERS_PARALLELISM"])
+def test_variable_of_the_measurement_is_shown(name: str) -> None:
+    """What merely has a token in its name is part of what is measured."""
+    assert redacted({name: "abc"}) == {name: "abc"}
 
 
 def test_secrets_in_arguments_are_hidden() -> None:
@@ -25,3 +32,9 @@ def test_secrets_in_arguments_are_hidden() -> None:
     argv = ["serve", "--api-key", "abc", "--skip-tokenizer-init", "--port", "1"]
 
     assert redacted_arguments(argv) == ["serve", "--api-key", "…", "--skip-tokenizer-init", "--port", "1"]
+
+
+@pytest.mark.parametrize("flag", ["--speculative-num-draft-tokens", "--max-total-tokens"])
+def test_number_of_tokens_is_no_secret(flag: str) -> None:
+    """It is what the variants differ in."""
+    assert redacted_arguments(["serve", flag, "4"]) == ["serve", flag, "4"]
