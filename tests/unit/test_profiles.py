@@ -89,7 +89,7 @@ def test_no_profile_that_ships_trusts_code_of_a_model(name: str) -> None:
         ('workload = "short"', 'workload = "long"', "gate.pairs: no workload 'long'; allowed: ['short']"),
         ('workload = "short"', 'workload = "short", variant = "x"', "no speculative variant 'x'; allowed: ['eagle3']"),
         ("output_tokens = 8", 'output_tokens = "8"', "Expected `int`, got `str`"),
-        ("[gate]", "[gate", "Expected"),
+        ("[gate]", "[gate", "Expected ']' at the end of a table declaration"),
     ],
     ids=["key", "engine", "order", "level", "no baseline", "workload", "variant", "type", "syntax"],
 )
@@ -99,7 +99,7 @@ def test_a_wrong_profile_is_one_error(tmp_path: Path, old: str, new: str, proble
         load(tmp_path, MINIMAL.replace(old, new, 1))
 
     assert str(tmp_path / "x.toml") in str(raised.value)
-    assert problem in str(raised.value) or new == "[gate"
+    assert problem in str(raised.value)
 
 
 def test_a_profile_that_is_not_there_names_those_that_are() -> None:
