@@ -1,0 +1,197 @@
+"""Measure the load generator against other clients: `python -m tests.perf.client_accuracy.benchmark` (`tox -e bench`).
+
+One compiled server sends tokens on time and says in each event when; every client runs in turn against it, with the
+server on one core and the client on another, rounds interleaved, medians of the rounds. `--fifo` gives both real-time
+priority, for a machine that is not quiet; the table says so.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import platform
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from tests.perf.client_accuracy.accuracy import Errors, Run, errors
+from tests.perf.client_accuracy.goals import judge
+from tests.perf.client_accuracy.table import as_markdown
+
+HERE = Path(__file__).parent
+CLIENTS = ("ours", "ours, none ahead", "httpx", "aiohttp")
+LIMIT = "C epoll"
+RUN_LIMIT_S = 120
+
+Row = dict[str, Any]
+"""One client in one scenario: names and medians, as in the JSON."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """What is offered, to every client alike."""
+
+    concurrency: int
+    interval_us: int
+    tokens_per_event: int = 1
+    tokens: int = 128
+    waves: int = 4
+    path: str = "/generate"
+
+    @property
+    def name(self) -> str:
+        """Short name, as in the table."""
+        interval = f", {self.tokens_per_event} a chunk" if self.tokens_per_event > 1 else ""
+        return f"C={self.concurrency}, {self.interval_us / 1000:g} ms a token{interval}, {self.path}"
+
+    @property
+    def ideal_tok_s(self) -> float:
+        """The rate at which the server would send with no client in its way."""
+        return self.concurrency / self.interval_us * 1e6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bench:
+    """Where things run."""
+
+    binaries: Path
+    fifo: bool
+
+    def server(self, scenario: Scenario) -> list[str]:
+        """Return the command of the server."""
+        arguments = [str(scenario.interval_us), str(scenario.tokens_per_event)]
+        return [*self._place(0, 6), str(self.binaries / "paced_server"), *arguments]
+
+    def client(self, name: str, port: int, scenario: Scenario) -> list[str]:
+        """Return the command of the client *name*."""
+        numbers = [port, scenario.concurrency, scenario.tokens, scenario.waves]
+        arguments = [*map(str, numbers), scenario.path]
+        if name == LIMIT:
+            return [*self._place(1, 5), str(self.binaries / "epoll_client"), *arguments]
+        module = "tests.perf.client_accuracy.clients"
+        return [*self._place(1, 5), sys.executable, "-m", module, name, *arguments]
+
+    def _place(self, core: int, priority: int) -> list[str]:
+        pinned = ["taskset", "-c", str(sorted(os.sched_getaffinity(0))[core])]
+        return [*pinned, "chrt", "--fifo", str(priority)] if self.fifo else pinned
+
+
+def compile_c(folder: Path) -> None:
+    """Compile the server and the C client into *folder*."""
+    for name in ("paced_server", "epoll_client"):
+        command = [os.environ.get("CC", "cc"), "-O2", "-o", str(folder / name), str(HERE / f"{name}.c")]
+        subprocess.run(command, check=True)
+
+
+@contextlib.contextmanager
+def _serving(command: Sequence[str]) -> Iterator[tuple[int, dict[str, float]]]:
+    """Run the server; give its port, and its account of itself once it has stopped."""
+    account: dict[str, float] = {}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield int(process.stdout.readline()), account
+        finally:
+            process.send_signal(signal.SIGTERM)
+            account |= json.loads(process.stdout.readline() or "{}")
+
+
+def run_once(bench: Bench, scenario: Scenario, name: str) -> tuple[Errors, dict[str, float]]:
+    """Run one client once; return its errors and the server's account."""
+    with _serving(bench.server(scenario)) as (port, account):
+        command = bench.client(name, port, scenario)
+        done = subprocess.run(command, check=True, stdout=subprocess.PIPE, timeout=RUN_LIMIT_S)
+    head, _, stamps = done.stdout.partition(b"\n")
+    tokens = scenario.concurrency * scenario.waves * scenario.tokens
+    run = Run(events=np.frombuffer(stamps, np.int64).reshape(-1, 5), tokens=tokens, **json.loads(head))
+    return errors(run), account
+
+
+def measure(bench: Bench, scenario: Scenario, names: Sequence[str], rounds: int) -> list[Row]:
+    """Return one row of medians for each client, rounds interleaved."""
+    runs: dict[str, list[dict[str, float]]] = {name: [] for name in names}
+    for _ in range(rounds):
+        for name in names:
+            found, account = run_once(bench, scenario, name)
+            runs[name].append(found.as_dict() | {"server_worst_tick_us": account.get("worst_tick_us", 0.0)})
+    rows = [_row(scenario, name, of_name) for name, of_name in runs.items()]
+    limit = next((row["cpu_us_per_event"] for row in rows if row["client"] == LIMIT), None)
+    for row in rows:
+        row["cpu_over_limit"] = row["cpu_us_per_event"] / limit if limit else None
+    return rows
+
+
+def _row(scenario: Scenario, name: str, runs: Sequence[dict[str, float]]) -> Row:
+    figures = {key: median(run[key] for run in runs) for key in runs[0]}
+    named = {
+        "scenario": scenario.name,
+        "client": name,
+        "rounds": len(runs),
+        "interval_ms": scenario.interval_us * scenario.tokens_per_event / 1000,
+        "achieved": figures["tok_s"] / scenario.ideal_tok_s,
+    }
+    return named | figures
+
+
+def scenarios() -> list[Scenario]:
+    """Return what is offered: the goals' own scenarios first, with the waves that the goals speak of."""
+    return [
+        Scenario(concurrency=250, interval_us=20_000),
+        Scenario(concurrency=250, interval_us=5_000),
+        Scenario(concurrency=250, interval_us=20_000, path="/v1/completions"),
+        Scenario(concurrency=250, interval_us=20_000, tokens_per_event=16, waves=2),
+        *(Scenario(concurrency=c, interval_us=us, waves=1) for c in (1, 10, 100) for us in (20_000, 5_000)),
+    ]
+
+
+def machine(bench: Bench) -> dict[str, object]:
+    """Say where this was measured, and how busy it was."""
+    return {
+        "python": platform.python_version(),
+        "kernel": platform.release(),
+        "cores": os.cpu_count(),
+        "load_average": os.getloadavg(),
+        "priority": "SCHED_FIFO" if bench.fifo else "normal",
+        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    }
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--clients", default=";".join([LIMIT, *CLIENTS]), help="separated by semicolons")
+    parser.add_argument("--only", type=int, help="the first N scenarios")
+    parser.add_argument("--fifo", action="store_true", help="real-time priority (root)")
+    parser.add_argument("--json", type=Path, default=Path("client_accuracy.json"))
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Measure, print the table and the goals, write the JSON; 1 if a goal is missed."""
+    asked = _arguments()
+    rows: list[Row] = []
+    with tempfile.TemporaryDirectory() as folder:
+        bench = Bench(binaries=Path(folder), fifo=asked.fifo)
+        compile_c(bench.binaries)
+        where = machine(bench)
+        for scenario in scenarios()[: asked.only]:
+            found = measure(bench, scenario, asked.clients.split(";"), asked.rounds)
+            print(as_markdown(found), flush=True)
+            rows += found
+    goals = judge(rows)
+    print("\n".join(goal.line for goal in goals), where, sep="\n")
+    asked.json.write_text(json.dumps({"machine": where, "rows": rows}, indent=1))
+    return int(not all(goal.met for goal in goals))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
