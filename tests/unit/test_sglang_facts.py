@@ -93,13 +93,14 @@ def test_server_that_was_meant_contradicts_nothing(h200: Profile, server: str, v
         (BASELINE, {"tensor_parallel": 8}, "baseline", "it runs on 8 GPUs in parallel, not 1"),
         (EAGLE3, {"max_running_requests": 48}, "eagle3", "at most 48 requests at once, the top level is 250"),
         (EAGLE3, {"max_running_requests": None}, "eagle3", "at most None requests at once"),
+        (EAGLE3, {"decode_graph_batch_sizes": []}, "eagle3", "it has no decode graph for the batch sizes [1, 2, 3,"),
         (EAGLE3, {"speculative_num_steps": 5}, "eagle3", "speculative_num_steps is 5 though the profile says 3"),
         (EAGLE3, {"speculative_draft_model_path": "x"}, "eagle3", "speculative_draft_model_path is x though"),
         (EAGLE3, {"speculative_adaptive": True}, "eagle3", "speculation is adaptive though the profile says static"),
     ],
     ids=[
-        "speculation off", "speculation on", "other model", "other TP", "capped", "cap unknown", "other steps",
-        "other draft", "adaptive",
+        "speculation off", "speculation on", "other model", "other TP", "capped", "cap unknown", "no graphs",
+        "other steps", "other draft", "adaptive",
     ],
 )  # fmt: skip
 def test_server_that_was_not_meant_is_named(
@@ -167,3 +168,11 @@ def test_backend_that_nobody_pinned_is_the_engines_choice() -> None:
 
     assert unequal(arms) == []
     assert "attention_backend: baseline fa3, eagle3 triton" in consequences(arms)
+
+
+def test_what_the_profile_leaves_open_cannot_differ() -> None:
+    """A server that somebody else started may be attached to with a profile that names no models."""
+    profile = altered(profiles.load("blackwell-tp8"), target_model="", draft_model="")
+    said = facts(EAGLE3, model="/theirs/target", speculative_draft_model_path="/theirs/draft", tensor_parallel=8)
+
+    assert SGLang(profile).contradictions(said, "eagle3") == []
