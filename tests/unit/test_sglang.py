@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from fixtures import profiles
@@ -172,6 +173,16 @@ def test_model_that_is_not_there_is_named(h200: Profile, tmp_path: Path) -> None
     (tmp_path / "models" / "eagle3-8b").rmdir()
 
     assert SGLang(h200).problems() == [f"engine.draft_model: there is no {tmp_path}/models/eagle3-8b"]
+
+
+def test_adaptive_configuration_that_is_not_there_is_named(h200: Profile) -> None:
+    """SGLang would say so in a traceback, after the baseline's launch has been measured."""
+    flags = {**h200.variants["eagle3"].flags, "speculative-adaptive-config": "${SGLANG_HOME}/policy.json"}
+    variants = {**h200.variants, "eagle3": msgspec.structs.replace(h200.variants["eagle3"], flags=flags)}
+
+    (said,) = SGLang(msgspec.structs.replace(h200, variants=variants)).problems()
+
+    assert said.startswith("variant eagle3: speculative-adaptive-config: there is no /")
 
 
 @pytest.mark.parametrize(
