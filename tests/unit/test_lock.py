@@ -16,6 +16,7 @@ from fixtures.engines import ServerError
 from fixtures.engines.lock import NodeLock
 
 ROOT = Path(__file__).parents[2]
+TESTS = ("tests/perf/test_node.py", "tests/perf/test_throughput.py")
 HOLD = (
     "import sys; from pathlib import Path; from fixtures.engines.lock import NodeLock\n"
     "lock = NodeLock(Path(sys.argv[1])); lock.acquire(0)\n"
@@ -76,6 +77,33 @@ def test_second_run_waits_for_the_first(tmp_path: Path) -> None:
             first.kill()
             assert second.stdout.readline() == "mine\n"
             second.kill()
+
+
+def test_waiting_run_says_for_whom(tmp_path: Path) -> None:
+    """Half an hour of silence looks like a hang: whoever watches the console sees who has the node."""
+    path, told = tmp_path / "node.lock", list[str]()
+    with other_run(path) as other, pytest.raises(ServerError):
+        NodeLock(path).acquire(0.001, told.append)
+
+    assert told[0].startswith(f"waiting for the node: {path} is held by pid {other.pid} of ")
+
+
+def test_second_pytest_measures_nothing(tmp_path: Path) -> None:
+    """The whole way: a run that finds the node taken starts no server, fails once, and says who has it."""
+    lock, profile = tmp_path / "node.lock", tmp_path / "taken.toml"
+    text = (profiles.FOLDER / "sim.toml").read_text(encoding="utf-8")
+    profile.write_text(text.replace("[engine]", f'[node]\nlock = "{lock}"\n[engine]', 1), encoding="utf-8")
+    words = ["-c", "pytest.ini", "--rootdir=.", "-p", "no:cacheprovider", f"--profile={profile}", *TESTS]
+    places = [f"--run={tmp_path / 'run'}", f"--history={tmp_path / 'history'}", f"--basetemp={tmp_path / 'base'}"]
+    with other_run(lock) as other:
+        run = [sys.executable, "-m", "pytest", *words, *places]
+        second = subprocess.run(run, cwd=ROOT, capture_output=True, text=True, timeout=50, check=False)
+
+    assert second.returncode == 1, second.stdout
+    assert f"the node is in use: {lock} is held by pid {other.pid} of " in second.stdout
+    assert "1 failed" in second.stdout
+    assert "not run" in second.stdout
+    assert "passed" not in second.stdout
 
 
 def test_killed_run_leaves_no_lock(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import json
 import resource
 import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -29,6 +30,8 @@ from fixtures.profiles import Profile
 from tests.unit.gpus import H200, IDLE, ScriptedGpus
 from tests.unit.scripted import Scripted
 
+ROOT = Path(__file__).parents[2]
+TESTS = ("tests/perf/test_node.py", "tests/perf/test_throughput.py")
 BUSY = Reading(memory_used_mib=90_000, pids=(1,))
 
 
@@ -71,6 +74,22 @@ def test_machine_without_a_gpu_is_not_the_hardware_node(tmp_path: Path) -> None:
         "(NVML: libnvidia-ml.so.1 not found): run on that node, choose another profile with --profile, or add one for "
         "this node in fixtures/profiles"
     )
+
+
+@pytest.mark.skipif(available() is not None, reason="this machine has a GPU: the run would go on")
+def test_hardware_run_on_a_laptop_fails_once(tmp_path: Path) -> None:
+    """`pytest -m gpu` where there is no GPU is red, never skipped: one test, one sentence, the rest not run."""
+    words = ["-c", "pytest.ini", "--rootdir=.", "-p", "no:cacheprovider", "-m", "gpu", "--profile=blackwell-tp8"]
+    places = [f"--run={tmp_path / 'run'}", f"--history={tmp_path / 'history'}", *TESTS]
+    run = [sys.executable, "-m", "pytest", *words, *places]
+    done = subprocess.run(run, cwd=ROOT, capture_output=True, text=True, timeout=50, check=False)
+
+    assert done.returncode == 1, done.stdout
+    assert "this machine has no NVIDIA GPU (NVML: libnvidia-ml.so.1 not found)" in done.stdout
+    assert "1 failed" in done.stdout
+    assert "not run" in done.stdout
+    assert "passed" not in done.stdout
+    assert "skipped" not in done.stdout
 
 
 @pytest.mark.parametrize(
