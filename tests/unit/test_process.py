@@ -101,6 +101,24 @@ def _kill_when_listening(process: ServerProcess) -> None:
     os.kill(process.pid, signal.SIGKILL)
 
 
+def test_stranger_on_the_port_is_not_our_server(start: Start, tmp_path: Path) -> None:
+    """A healthy answer from the right port is not enough: the process that we started must be the one that gives it."""
+    stranger, url = start()
+    ready(stranger, url)
+    command = Command(argv=(sys.executable, str(SERVER), "--port", url.rpartition(":")[2]))
+    ours = ServerProcess.start(command, tmp_path / "ours.log")
+
+    try:
+        with pytest.raises(
+            ServerError, match=r"exited before it was ready: exit status 1(?s:.*)address already in use"
+        ):
+            ready(ours, url)
+    finally:
+        ours.stop()
+
+    assert stranger.alive
+
+
 def test_stopped_server_frees_its_port(start: Start) -> None:
     """After stop the process is gone and the port can be taken."""
     process, url = start()
@@ -175,11 +193,21 @@ def test_attached_server_is_never_signalled(start: Start) -> None:
     assert process.alive
 
 
+def test_server_without_a_log_is_not_called_silent(start: Start) -> None:
+    """Where there is no log to show progress, only the hard limit ends the waiting."""
+    _, url = start("--start", "slow")
+
+    asyncio.run(AttachedServer(url).wait_ready(Scripted(), url, Deadline(hard_s=20, quiet_s=0.1)))
+
+
 def test_command_pair_starts_and_stops(tmp_path: Path) -> None:
-    """A server in a container is a pair of commands: the first brings it, the second takes it away."""
+    """A server in a container is a pair of commands: the first brings it, the second takes it away.
+
+    What the first one prints (`docker run -d`: a name) is not the server's log; the completion alone says it is ready.
+    """
     port = free_port()
     pid = tmp_path / "pid"
-    begin = f"{sys.executable} {SERVER} --port {port} >{tmp_path}/server.log 2>&1 & echo $! >{pid}"
+    begin = f"{sys.executable} {SERVER} --port {port} >{tmp_path}/server.log 2>&1 & echo $! >{pid}; echo started"
     url = f"http://127.0.0.1:{port}"
 
     server = CommandServer.start(
