@@ -79,16 +79,16 @@ def test_flush_waits_for_an_idle_server(serve: Serve) -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "attempts"), [(BUSY, 2), ((403, "Forbidden"), 1)], ids=["busy for good", "not allowed"]
+    ("answer", "asked_again"), [(BUSY, True), ((403, "Forbidden"), False)], ids=["busy for good", "not allowed"]
 )
-def test_flush_that_fails_is_an_error(serve: Serve, answer: tuple[int, str], attempts: int) -> None:
+def test_flush_that_fails_is_an_error(serve: Serve, answer: tuple[int, str], asked_again: bool) -> None:
     """What is in the cache is unknown, so nothing is measured; only a busy server is asked again."""
     server = serve({"/flush_cache": [answer]})
 
     with pytest.raises(ServerError, match=f"could not be flushed: HTTP {answer[0]}"):
-        asked(server, lambda client: sglang_load.flush(client, {}, patience_s=0.05))
+        asked(server, lambda client: sglang_load.flush(client, {}, patience_s=1))
 
-    assert len(server.seen) == attempts
+    assert (len(server.seen) > 1) == asked_again
 
 
 def test_key_goes_into_headers_only(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
