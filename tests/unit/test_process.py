@@ -227,6 +227,18 @@ def test_failing_start_command_is_named(tmp_path: Path) -> None:
         CommandServer.start(["sh", "-c", "exit 3"], [], "http://127.0.0.1:9", tmp_path / "pair.log", 10)
 
 
+def test_start_command_that_came_halfway_is_undone(tmp_path: Path) -> None:
+    """A container that a failing start left behind would hold the GPUs: the stop command runs all the same."""
+    undone = tmp_path / "undone"
+
+    with pytest.raises(ServerError, match=r"engine\.start ended with status 3"):
+        CommandServer.start(
+            ["sh", "-c", "exit 3"], ["touch", str(undone)], "http://127.0.0.1:9", tmp_path / "pair.log", 10
+        )
+
+    assert undone.exists()
+
+
 def test_placeholders_of_a_command_pair() -> None:
     """`{argv}` becomes words of its own, quotes and all; the others are filled in where they stand."""
     words = {"variant": "eagle3", "port": "30000", "log": "l", "argv": "python -m sglang --name 'a b'"}
