@@ -15,17 +15,9 @@ import pytest
 from fixtures import profiles
 from fixtures.engines import ServerError
 from fixtures.engines.gpu import available
-from fixtures.engines.node import (
-    GIB,
-    bad_place,
-    busy,
-    few_descriptors,
-    fingerprint,
-    preflight,
-    small_shm,
-    suite_commit,
-)
+from fixtures.engines.node import fingerprint, preflight, suite_commit
 from fixtures.engines.nvml import Gpu, Reading
+from fixtures.engines.shortages import GIB, bad_place, busy, few_descriptors, small_shm
 from fixtures.profiles import Profile
 from tests.unit.gpus import H200, IDLE, ScriptedGpus
 from tests.unit.scripted import Scripted
@@ -82,7 +74,7 @@ def test_hardware_run_on_a_laptop_fails_once(tmp_path: Path) -> None:
     words = ["-c", "pytest.ini", "--rootdir=.", "-p", "no:cacheprovider", "-m", "gpu", "--profile=blackwell-tp8"]
     places = [f"--run={tmp_path / 'run'}", f"--history={tmp_path / 'history'}", *TESTS]
     run = [sys.executable, "-m", "pytest", *words, *places]
-    done = subprocess.run(run, cwd=ROOT, capture_output=True, text=True, timeout=50, check=False)
+    done = subprocess.run(run, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
 
     assert done.returncode == 1, done.stdout
     assert "this machine has no NVIDIA GPU (NVML: libnvidia-ml.so.1 not found)" in done.stdout
