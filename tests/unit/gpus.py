@@ -21,6 +21,8 @@ class ScriptedGpus:
         self.left = len(lines)
 
     def devices(self) -> list[Gpu]:
+        if self.left <= 0:
+            raise ServerError("NVML: asked after the end")
         return self._devices
 
     def readings(self) -> list[Reading]:
