@@ -75,6 +75,24 @@ def test_server_without_facts_is_an_error(h200: Profile, tmp_path: Path) -> None
         asked(server, SGLang(h200).facts)
 
 
+def test_router_is_not_taken_for_a_server(h200: Profile, tmp_path: Path) -> None:
+    """It answers the same path with other things; what each server behind it does is unknown."""
+    with (
+        replaying(tmp_path, {"/server_info": [(200, '{"version": "0.3.2", "workers": []}')]}) as server,
+        pytest.raises(ServerError, match=r"has no model_path, tp_size, internal_states: is this a router\?"),
+    ):
+        asked(server, SGLang(h200).facts)
+
+
+def test_server_that_is_gone_is_an_error(h200: Profile, tmp_path: Path) -> None:
+    """It died between its first completion and the question."""
+    with replaying(tmp_path, {}) as server:
+        pass
+
+    with pytest.raises(ServerError, match="did not answer /server_info: ConnectError"):
+        asked(server, SGLang(h200).facts)
+
+
 MODELS = {"target_model": "models/llama-8b", "draft_model": "models/eagle3-8b"}
 
 
