@@ -1,9 +1,11 @@
 """Which windows count, by what the server's prefix cache did."""
 
+from dataclasses import replace
+
 import pytest
 
 from fixtures.analysis.measurements import RequestTrace, Window
-from fixtures.analysis.validity import invalid_reasons
+from fixtures.analysis.validity import Limits, invalid_reasons
 from fixtures.analysis.windows import cached_share
 
 
@@ -52,3 +54,10 @@ def test_a_warm_cache_does_not_count() -> None:
 def test_the_cached_share_is_over_the_requests_that_say(cached: list[int | None], share: float | None) -> None:
     """Servers that do not say are left out, never counted as cold."""
     assert cached_share([trace(each) for each in cached]) == share
+
+
+def test_a_client_may_be_later_where_the_profile_says_so() -> None:
+    """On a busy machine twice the lateness is allowed, and not more."""
+    late = [replace(window(0.0), in_flight_deficit=share) for share in (0.009, 0.011)]
+
+    assert [bool(invalid_reasons([each], 4, 1, Limits().later(2))) for each in late] == [False, True]
