@@ -33,6 +33,11 @@ def age(run: Path, seconds: float) -> None:
         os.utime(path, (then, then))
 
 
+def newest(folder: Path) -> None:
+    """Make a run that is newer than all others: whatever is older may be tidied."""
+    made_run(folder, 31, "held")
+
+
 def names(folder: Path) -> list[str]:
     """The days of the runs that are left."""
     return sorted(path.name.split("-")[1][-2:] for path in folder.iterdir())
@@ -41,6 +46,7 @@ def names(folder: Path) -> list[str]:
 def test_logs_of_a_finished_run_are_compressed(tmp_path: Path) -> None:
     """The log's text is all in the gzip file, and the log is gone; the cells stay as they are."""
     run = made_run(tmp_path, 1, "held")
+    newest(tmp_path)
 
     tidy(tmp_path)
 
@@ -51,9 +57,19 @@ def test_logs_of_a_finished_run_are_compressed(tmp_path: Path) -> None:
         assert log.read() == "The server is fired up and ready to roll!\n"
 
 
+def test_newest_run_stays_as_it_is(tmp_path: Path) -> None:
+    """The message that a failure printed names a log: it is there."""
+    run = made_run(tmp_path, 1, "invalid")
+
+    tidy(tmp_path, keep=0)
+
+    assert (run / "logs" / "1-baseline.log").exists()
+
+
 def test_second_time_changes_nothing(tmp_path: Path) -> None:
     """A tidy run is tidy: its compressed log is not compressed again."""
     run = made_run(tmp_path, 1, "held")
+    newest(tmp_path)
     tidy(tmp_path)
     before = {path: path.stat().st_mtime_ns for path in run.rglob("*")}
 
@@ -109,6 +125,7 @@ def test_profiles_do_not_push_each_other_out(tmp_path: Path) -> None:
 def test_running_run_is_left_alone(tmp_path: Path) -> None:
     """Its server still writes to the log: no status, and fresh."""
     run = made_run(tmp_path, 1, None)
+    newest(tmp_path)
     age(run, 3600)
 
     tidy(tmp_path, keep=0)
@@ -119,6 +136,7 @@ def test_running_run_is_left_alone(tmp_path: Path) -> None:
 def test_resumed_run_is_left_alone(tmp_path: Path) -> None:
     """A status that is older than the cells is that of the run before it was resumed."""
     run = made_run(tmp_path, 1, "held")
+    newest(tmp_path)
     then = time.time() - 7200
     os.utime(run / "status.json", (then, then))
 
@@ -130,6 +148,7 @@ def test_resumed_run_is_left_alone(tmp_path: Path) -> None:
 def test_log_of_a_resumed_run_joins_the_compressed_one(tmp_path: Path) -> None:
     """Nothing of the first life is lost when the second one's log has the same name."""
     run = made_run(tmp_path, 1, "invalid")
+    newest(tmp_path)
     tidy(tmp_path)
     (run / "logs" / "1-baseline.log").write_text("second life\n")
     (run / "status.json").write_text('{"outcome": "held"}')
@@ -141,16 +160,18 @@ def test_log_of_a_resumed_run_joins_the_compressed_one(tmp_path: Path) -> None:
 
 
 def test_what_is_no_run_is_left_alone(tmp_path: Path) -> None:
-    """Histories and anybody's other files are not ours to touch, also not through a link to a run."""
+    """Histories, a run that somebody named and a link to a run elsewhere are not ours to touch."""
     history = tmp_path / "history"
     history.mkdir()
     (history / "0001_night.json").write_text("{}")
     (history / "notes.log").write_text("mine")
+    made_run(tmp_path, 1, "held").rename(tmp_path / "before-the-upgrade")
     (tmp_path / "linked-20261101-013000-1").symlink_to(made_run(tmp_path / "elsewhere", 1, "held"))
 
     tidy(tmp_path, keep=0)
 
     assert sorted(path.name for path in history.iterdir()) == ["0001_night.json", "notes.log"]
+    assert (tmp_path / "before-the-upgrade" / "logs" / "1-baseline.log").exists()
     assert len(list((tmp_path / "elsewhere").iterdir())) == 1
 
 
