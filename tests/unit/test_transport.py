@@ -314,6 +314,32 @@ async def test_a_closed_transport_ends_what_was_under_way(url: str) -> None:
 
 
 @pytest.mark.asyncio
+async def test_a_closed_transport_ends_what_had_not_begun(url: str) -> None:
+    """Closing it also fails who waits in line, who is about to be sent, and who is still connecting."""
+    async with opened(url, connections=2) as client:
+        transport = stamped(client)
+        await transport.connect(1)
+        tasks = [asyncio.create_task(client.send(ask(client, "/stream")[0])) for _ in range(4)]
+        await asyncio.sleep(0)
+        await transport.aclose()
+        outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes] == [httpx.ReadError] * 4
+
+
+@pytest.mark.asyncio
+async def test_a_step_of_the_wall_clock_is_followed(url: str) -> None:
+    """The kernel stamps on the wall clock; when somebody sets it during a run, the offset is taken anew."""
+    async with opened(url) as client:
+        transport = stamped(client)
+        await transport.connect(1)
+        kept = transport.pool.offset_ns
+        transport.pool.offset_ns += 10**12
+        async with asyncio.timeout(LONG_S):
+            while abs(transport.pool.offset_ns - kept) > 10**9:
+                await asyncio.sleep(0.01)
+
+
+@pytest.mark.asyncio
 async def test_nobody_listening_is_a_connect_error(url: str) -> None:
     """A port without a server is named, for streams and for connections opened ahead."""
     port = httpx.URL(url).port
