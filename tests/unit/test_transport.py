@@ -193,6 +193,18 @@ async def test_a_connection_that_the_server_has_left_is_not_used(url: str, path:
 
 
 @pytest.mark.asyncio
+async def test_a_request_that_asks_to_close_is_the_last_on_its_connection(url: str) -> None:
+    """Servers say keep-alive and close all the same: what was asked for decides, and nobody in line is lost."""
+    async with opened(url, connections=1) as client:
+        client.headers["connection"] = "close"
+        before = (await seen(url))["accepted"]
+        replies = await asyncio.gather(*(client.send(ask(client, "/stream")[0]) for _ in range(3)))
+        after = (await seen(url))["accepted"]
+    assert [reply.status_code for reply in replies] == [200] * 3
+    assert after - before == 3 + 1
+
+
+@pytest.mark.asyncio
 async def test_a_stale_connection_is_found_before_a_byte_is_sent(url: str) -> None:
     """A closing that the event loop has not told of yet is seen at the socket itself: nothing is sent twice."""
     async with opened(url) as client:
