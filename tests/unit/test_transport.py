@@ -205,6 +205,15 @@ async def test_a_request_that_asks_to_close_is_the_last_on_its_connection(url: s
 
 
 @pytest.mark.asyncio
+async def test_a_server_that_breaks_its_promise_is_told_apart(url: str) -> None:
+    """A request that had left is not sent twice; the error names the remedy."""
+    async with opened(url) as client:
+        await client.get("/break-promise")
+        with pytest.raises(httpx.RemoteProtocolError, match="send it 'connection: close'"):
+            await client.post("/echo", content=b"12")
+
+
+@pytest.mark.asyncio
 async def test_a_stale_connection_is_found_before_a_byte_is_sent(url: str) -> None:
     """A closing that the event loop has not told of yet is seen at the socket itself: nothing is sent twice."""
     async with opened(url) as client:

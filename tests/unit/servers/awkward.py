@@ -132,6 +132,12 @@ class Handler(socketserver.StreamRequestHandler):
         self.say(whole(b"200 OK", b"bye"))
         return False
 
+    def do_break_promise(self) -> bool:
+        """A whole reply, then the end of the connection once the next request has come."""
+        self.say(whole(b"200 OK", b"bye"))
+        self.connection.recv(65536)
+        return False
+
     def do_echo(self) -> None:
         self.say(whole(b"200 OK", b"%d" % len(self.body)))
 
