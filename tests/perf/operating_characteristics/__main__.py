@@ -118,10 +118,14 @@ def _told(years: studies.Years) -> studies.Years:
 
 
 def _special_years(size: Size, seed: int) -> list[studies.Years]:
-    """Return the years of profiles with three gated pairs, and with one block."""
-    seeds, curve, single = range(seed, seed + size.other_years // 2), CURVES["S45"], replace(POLICY, blocks=1)
-    three = (start_pairs(s, curve, MIDDLE, 3) for s in seeds)
-    alone = (start(s, curve, MIDDLE, policy=single) for s in seeds)
+    """Return the years of profiles with three gated pairs, and with one block.
+
+    Alarms cluster: a reference that came out slightly off alarms until the node is recorded again. So many short lives
+    say more than a few; three pairs get fewer only because a night costs three.
+    """
+    curve, single = CURVES["S45"], replace(POLICY, blocks=1)
+    three = (start_pairs(s, curve, MIDDLE, 3) for s in range(seed, seed + size.other_years // 2))
+    alone = (start(s, curve, MIDDLE, policy=single) for s in range(seed, seed + 2 * size.other_years))
     return [
         _told(studies.unchanged("S45, three gated pairs", "middle", three)),
         _told(studies.unchanged("S45, profile with one block", "middle", alone)),
