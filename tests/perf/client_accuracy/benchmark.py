@@ -171,12 +171,12 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--clients", default=";".join([LIMIT, *CLIENTS]), help="separated by semicolons")
     parser.add_argument("--only", type=int, help="the first N scenarios")
     parser.add_argument("--fifo", action="store_true", help="real-time priority (root)")
-    parser.add_argument("--json", type=Path, default=Path("client_accuracy.json"))
+    parser.add_argument("--json", type=Path, default=Path("report/client_accuracy.json"))
     return parser.parse_args()
 
 
 def main() -> int:
-    """Measure, print the table and the goals, write the JSON; 1 if a goal is missed."""
+    """Measure, print the table and the goals, write the JSON; 1 if a goal is missed or none could be judged."""
     asked = _arguments()
     rows: list[Row] = []
     with tempfile.TemporaryDirectory() as folder:
@@ -189,8 +189,9 @@ def main() -> int:
             rows += found
     goals = judge(rows)
     print("\n".join(goal.line for goal in goals), where, sep="\n")
+    asked.json.parent.mkdir(parents=True, exist_ok=True)
     asked.json.write_text(json.dumps({"machine": where, "rows": rows}, indent=1))
-    return int(not all(goal.met for goal in goals))
+    return int(not goals or not all(goal.met for goal in goals))
 
 
 if __name__ == "__main__":
