@@ -105,8 +105,13 @@ def test_advice_follows_the_largest_term() -> None:
         ({"driver": "570"}, {"driver": "570"}, []),
         ({}, {"SGLANG_SPEC_V2": "1"}, ["SGLANG_SPEC_V2: recorded nothing, tonight 1"]),
         ({"SGLANG_SPEC_V2": "1"}, {}, ["SGLANG_SPEC_V2: recorded 1, tonight nothing"]),
+        (
+            {"packages": {"torch": "2.8", "numpy": "2.4"}},
+            {"packages": {"torch": "2.9", "numpy": "2.4"}},
+            ["packages.torch: recorded 2.8, tonight 2.9"],
+        ),
     ],
-    ids=["changed", "equal", "new", "gone"],
+    ids=["changed", "equal", "new", "gone", "within a table"],
 )
 def test_changes_since_the_record_are_suspects_with_both_values(
     then: dict[str, Any], now: dict[str, Any], expected: list[str]
