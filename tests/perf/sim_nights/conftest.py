@@ -8,7 +8,7 @@ import pytest
 
 from tests.perf.sim_nights.nights import Ended
 
-AT_ONCE = 6
+AT_ONCE = 7
 """On two cores: a night takes a few per cent of one and waits for the rest."""
 
 Night = Callable[[Path], Ended]

@@ -187,4 +187,4 @@ def record_of(folder: Path) -> Record:
 
 
 if __name__ == "__main__":
-    print(run(Plan(), Path(sys.argv[1]), "--record", "--reason", "the sound night of the tests"))
+    print(run(Plan(rounds=3), Path(sys.argv[1]), "--record", "--reason", "the sound night of the tests"))

@@ -8,7 +8,7 @@ import pytest
 
 from tests.perf.sim_nights.nights import Ended, Plan, run
 
-SOUND = Plan()
+SOUND = Plan(rounds=3)
 RECORD = Path(__file__).with_name("sound.json")
 """The record of the sound night. A law is the same on every machine; after a change of it, or of the plan, the test of
 the same law fails and leaves a new one to be looked at: `python -m tests.perf.sim_nights.nights FOLDER`."""
