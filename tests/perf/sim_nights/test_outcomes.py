@@ -49,6 +49,9 @@ JUDGED = {
         plan=replace(SOUND, law="always-faster"), status=FAILS, says="stale record: eagle3 on short C=16"
     ),
     "eager past the graphs": faulty("speculative:eager-past=8", status=FAILS, says="regressed: eagle3 on short C=16"),
+    "bound by its chunks": faulty(
+        "chunk-cost-us=3000", status=FAILS, says="regressed: .*baseline slower: the crossover rose"
+    ),
     "acceptance lost": faulty("acceptance-lost", status=FAILS, says="regressed: .*acceptance"),
     "acceptance lost half-way": faulty("acceptance-lost-after=34", status=FAILS, says="regressed: .*acceptance"),
     "retraction storm": faulty("kv-tokens=700", status=FAILS, says="invalid: .*capped: .* waited in the server"),
