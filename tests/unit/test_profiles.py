@@ -42,7 +42,7 @@ def test_a_profile_that_ships_is_sound(name: str) -> None:
 
     assert profile.name == name
     assert profile.gate.pairs
-    assert profile.levels[0] == 1
+    assert profile.levels[0] <= 2
 
 
 @pytest.mark.parametrize("name", ["blackwell-tp8", "h200"])
