@@ -21,13 +21,22 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     ("arguments", "message"),
     [
         (["--record"], "--record needs --reason TEXT"),
+        (["--profile", "h200", "--record", "--reason", "r", "--refine"], "there is none yet"),
         (["--against", "x.json"], "--against goes with --replay FILE"),
         (["--profile", "no-such-node"], "there is no such profile; available: "),
         (["--profile", "cpu", "--levels", "3"], "--levels 3: profile cpu has 1, 2, 4, 16"),
         (["--profile", "cpu", "--variants", "eagle9"], "--variants eagle9: profile cpu has baseline, eagle3"),
         (["--profile", "cpu", "--attach", "baseline"], "must be VARIANT=URL"),
     ],
-    ids=["no reason", "against nothing", "unknown profile", "unknown level", "unknown variant", "no URL"],
+    ids=[
+        "no reason",
+        "nothing to refine",
+        "against nothing",
+        "unknown profile",
+        "unknown level",
+        "unknown variant",
+        "no URL",
+    ],
 )
 def test_contradiction_is_a_usage_error(arguments: list[str], message: str) -> None:
     """Exit status 4, the reason and what is allowed, and no traceback."""
@@ -36,6 +45,14 @@ def test_contradiction_is_a_usage_error(arguments: list[str], message: str) -> N
     assert done.returncode == pytest.ExitCode.USAGE_ERROR
     assert message in done.stderr
     assert "Traceback" not in done.stdout + done.stderr
+
+
+def test_refining_measures_the_middle_of_the_recorded_bracket() -> None:
+    """The embedded server's crossover lies between C = 4 and 16: the next record also measures their geometric middle."""
+    done = run("--profile", "cpu", "--record", "--reason", "r", "--refine", "tests/perf/test_throughput.py")
+
+    levels = {line.rpartition("-C")[2].rstrip("]") for line in done.stdout.splitlines() if "::test_throughput[" in line}
+    assert levels == {"001", "002", "004", "008", "016"}
 
 
 def test_cells_of_a_profile_are_its_launches_times_its_levels() -> None:
