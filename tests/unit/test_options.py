@@ -48,7 +48,7 @@ def test_contradiction_is_a_usage_error(arguments: list[str], message: str) -> N
 
 
 def test_refining_measures_the_middle_of_the_recorded_bracket() -> None:
-    """The embedded server's crossover lies between C = 4 and 16: the next record also measures their geometric middle."""
+    """The embedded server's crossover lies between C = 4 and 16: its next record also measures C = 8."""
     done = run("--profile", "cpu", "--record", "--reason", "r", "--refine", "tests/perf/test_throughput.py")
 
     levels = {line.rpartition("-C")[2].rstrip("]") for line in done.stdout.splitlines() if "::test_throughput[" in line}
