@@ -48,6 +48,9 @@ class Scripted:
         seen = (await client.get("/")).json()
         return Counters(running=seen["running"], queued=seen["waiting"])
 
+    async def totals(self, client: httpx.AsyncClient) -> Mapping[str, float]:
+        return {}
+
     async def flush(self, client: httpx.AsyncClient) -> None:
         return None
 

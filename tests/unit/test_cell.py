@@ -4,8 +4,9 @@ import asyncio
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
+import httpx
 import pytest
 
 from fixtures.analysis.validity import Limits
@@ -42,7 +43,7 @@ def start() -> Iterator[Callable[..., subprocess.Popen[str]]]:
 
 def measure(
     server: subprocess.Popen[str], concurrency: int, *, stall_s: float = 5, cap_s: float = 20, rounds: int = 2,
-    offsets: Sequence[float] = (), k: int = 2,
+    offsets: Sequence[float] = (), k: int = 2, engine: Scripted | None = None,
 ) -> Attempt:  # fmt: skip
     """Measure one cell of the scripted server."""
     assert server.stdout
@@ -53,7 +54,7 @@ def measure(
             raise ServerError(f"server died: exit status {server.returncode}")
 
     place = Place(
-        engine=Scripted(),
+        engine=engine or Scripted(),
         base_url=f"http://127.0.0.1:{port}",
         stall_s=stall_s,
         watch=watch,
@@ -92,6 +93,26 @@ def test_fault_is_a_named_reason(start: Callable[..., subprocess.Popen[str]], op
 
     assert cell.reasons
     assert re.search(reason, " ".join(cell.reasons))
+
+
+class Miscounting(Scripted):
+    """An engine whose server says that it generated 7 tokens between any two questions."""
+
+    asked = 0
+
+    async def totals(self, client: httpx.AsyncClient) -> Mapping[str, float]:
+        self.asked += 1
+        return {"generated_tokens": 7.0 * self.asked}
+
+
+def test_counters_of_the_server_are_kept_and_checked(start: Callable[..., subprocess.Popen[str]]) -> None:
+    """They are asked for twice in a cell; one that contradicts the client makes it invalid."""
+    engine = Miscounting()
+    cell = measure(start(), concurrency=8, engine=engine)
+
+    assert engine.asked == 2
+    assert cell.counters == {"generated_tokens": 7.0}
+    assert re.fullmatch("counters: the server generated 7 tokens, .*", " ".join(cell.reasons))
 
 
 def test_cell_has_a_hard_cap(start: Callable[..., subprocess.Popen[str]]) -> None:

@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import httpx
@@ -198,6 +198,14 @@ async def talk(served: Served) -> tuple[ServerFacts, list[list[int]], list[Reply
         return said, counts, replies, bodies, await served.engine.counters(client)
 
 
+async def totals_around_two_requests(served: Served) -> tuple[Mapping[str, float], Mapping[str, float]]:
+    """Return the server's totals before and after two requests."""
+    async with httpx.AsyncClient(base_url=served.url, headers=dict(served.engine.headers), trust_env=False) as client:
+        before = await served.engine.totals(client)
+        await talk(served)
+        return before, await served.engine.totals(client)
+
+
 def test_a_real_server_serves_exactly_what_was_asked(served: Served) -> None:
     """One chunk a token, the exact length, a cold prefill each time, and facts that fit the variant."""
     said, counts, replies, bodies, counters = asyncio.run(talk(served))
@@ -210,6 +218,13 @@ def test_a_real_server_serves_exactly_what_was_asked(served: Served) -> None:
     assert bodies[0].count(b"data: {") == 31
     assert (counters.running, counters.queued) == (0, 0)
     assert counters.totals["tokens_predicted_total"] == 60
+
+
+def test_totals_have_the_suites_names(served: Served) -> None:
+    """The server counts a request's tokens and its prompt's, by the names that every engine has."""
+    before, after = asyncio.run(totals_around_two_requests(served))
+
+    assert {name: after[name] - before.get(name, 0) for name in after} == {"generated_tokens": 60, "prefill_tokens": 6}
 
 
 def test_only_the_speculative_server_has_an_acceptance_length(served: Served) -> None:

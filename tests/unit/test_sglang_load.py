@@ -66,6 +66,41 @@ def test_page_without_a_gauge_says_nothing_of_it() -> None:
     assert (load.running, load.queued, load.token_usage) == (None, None, None)
 
 
+def test_totals_have_the_suites_names(serve: Serve) -> None:
+    """The page of the real H200: 94 prefills, and not one decode pass outside a graph."""
+    server = serve({"/metrics": [(200, sample(f"{EAGLE3}.metrics.txt"))]})
+
+    assert asked(server, SGLang(profiles.load("sim")).totals) == {
+        "generated_tokens": 378216,
+        "verify_calls": 135280,
+        "prefill_passes": 94,
+        "decode_passes": 2842,
+        "decode_passes_outside_graphs": 0,
+    }
+
+
+def test_totals_count_passes_outside_graphs(serve: Serve) -> None:
+    """The 0.5.23 on a CPU decoded without graphs, and does not speculate."""
+    server = serve({"/metrics": [(200, sample(f"{CPU}.metrics.txt"))]})
+
+    assert asked(server, SGLang(profiles.load("sim")).totals) == {
+        "generated_tokens": 497,
+        "prefill_passes": 13,
+        "decode_passes": 490,
+        "decode_passes_outside_graphs": 490,
+    }
+
+
+@pytest.mark.parametrize(
+    "answer", [(404, "Not Found"), (200, "<html>this is a proxy</html>")], ids=["no metrics", "another page"]
+)
+def test_server_without_metrics_has_no_totals(serve: Serve, answer: tuple[int, str]) -> None:
+    """A server started without `--enable-metrics` is measured all the same."""
+    server = serve({"/metrics": [answer]})
+
+    assert asked(server, SGLang(profiles.load("sim")).totals) == {}
+
+
 BUSY, FLUSHED = (400, "Flush cache failed.\n"), (200, "Cache flushed.\n")
 
 

@@ -17,6 +17,8 @@ from fixtures.engines.confounds import consequences, unequal
 from fixtures.engines.probe import Deadline
 from fixtures.engines.process import ServerProcess, free_port
 from fixtures.engines.sglang import SGLang
+from fixtures.load.cell import Place, attempt
+from fixtures.load.loop import Work
 from fixtures.load.prompts import Request
 from fixtures.profiles import Flag, Profile
 
@@ -119,6 +121,24 @@ def test_the_arms_differ_by_consequences_only(arms: dict[str, Running]) -> None:
 
     assert unequal(said) == []
     assert consequences(said) == ["kv_tokens: baseline 788971, eagle3 748027"]
+
+
+def test_the_counters_of_a_healthy_cell_agree_with_the_client(arm: Running) -> None:
+    """The server counts over a cell what the client received, and the steps that the replies speak of."""
+    place = Place(
+        engine=arm.engine,
+        base_url=arm.base_url,
+        stall_s=10,
+        watch=lambda: None,
+        progress=lambda _done, _needed: None,
+    )
+    cell = asyncio.run(attempt(place, sim().shape("short"), Work(concurrency=4, k=2, rounds=2, cap_s=30)))
+
+    assert [reason for reason in cell.reasons if reason.startswith("counters:")] == []
+    assert cell.counters["generated_tokens"] > 28 * 36
+    assert cell.counters["prefill_passes"] > 0
+    assert cell.counters["decode_passes"] > cell.counters["decode_passes_outside_graphs"] == 0
+    assert ("verify_calls" in cell.counters) == (arm.variant == "eagle3")
 
 
 def test_a_request_comes_back_as_it_was_asked(arm: Running) -> None:
