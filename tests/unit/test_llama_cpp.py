@@ -18,7 +18,9 @@ from fixtures.analysis.measurements import ServerFacts
 from fixtures.engines import Counters, llama_cpp
 from fixtures.engines.llama_cpp import LlamaCpp
 from fixtures.engines.random_models import HeadShape, TargetShape
-from fixtures.load.prompts import Request
+from fixtures.load.cell import Place, attempt
+from fixtures.load.loop import Work
+from fixtures.load.prompts import Request, Shape
 from fixtures.load.streams import Reply
 from fixtures.profiles import Profile
 
@@ -225,6 +227,21 @@ def test_totals_have_the_suites_names(served: Served) -> None:
     before, after = asyncio.run(totals_around_two_requests(served))
 
     assert {name: after[name] - before.get(name, 0) for name in after} == {"generated_tokens": 60, "prefill_tokens": 6}
+
+
+def test_the_counters_of_a_healthy_cell_agree_with_the_client(served: Served) -> None:
+    """Over a cell with requests in flight at its end the server counts what the client received."""
+    place = Place(
+        engine=served.engine, base_url=served.url, stall_s=10, watch=lambda: None, progress=lambda _done, _needed: None
+    )
+    shape = Shape(
+        prompt_tokens=4, output_tokens=24, output_spread=0.25, vocabulary=TARGET.vocabulary, temperature=0,
+        stream_interval=1, seed=7,
+    )  # fmt: skip
+    cell = asyncio.run(attempt(place, shape, Work(concurrency=4, k=2, rounds=2, cap_s=30)))
+
+    assert [reason for reason in cell.reasons if "counters:" in reason or "failed" in reason] == []
+    assert cell.counters["generated_tokens"] > 28 * 18
 
 
 def test_only_the_speculative_server_has_an_acceptance_length(served: Served) -> None:
