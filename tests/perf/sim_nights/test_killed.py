@@ -73,7 +73,7 @@ def test_killed_night_is_resumed(tmp_path: Path, blow: signal.Signals, after: in
     servers = servers_of(psutil.Process(night.pid))
     night.send_signal(blow)
 
-    assert night.wait(LIMIT_S) == status
+    assert night.wait(LIMIT_S) == status, (tmp_path / "output.txt").read_text()
     assert gone(servers)
     kept = measured(tmp_path)
     assert kept >= after
