@@ -429,8 +429,11 @@ def test_writing_replaces_the_whole_file(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_document_comes_from_pytest_benchmarks_hooks(pytester: pytest.Pytester) -> None:
+def test_document_comes_from_pytest_benchmarks_hooks(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In a run with pytest-benchmark our document holds what its hooks add, and only this profile's benchmarks."""
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)  # in a worker pytest-benchmark measures nothing
     pytester.makeini("[pytest]\nasyncio_default_fixture_loop_scope = function")
     pytester.makeconftest(
         """
