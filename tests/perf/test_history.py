@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from fixtures.analysis.arms import Summary, summarise
-from fixtures.analysis.gate import Policy, judge
+from fixtures.analysis.gate import Rules, judge
 from fixtures.analysis.record import Record
 from fixtures.analysis.verdicts import Gate, Outcome, Verdict
 from fixtures.histories import Reading, read_as
@@ -84,6 +84,6 @@ def cusum(nights: Sequence[Summary], record: Record | None, key: tuple[str, str]
     """Return how near to an alarm the newest night is, if there is a record to measure it by."""
     if record is None:
         return []
-    judgement = judge(nights[-1], record, nights[:-1], Policy(pairs=(key,)))
+    judgement = judge(nights[-1], record, nights[:-1], Rules(pairs=(key,)))
     sentence = cusum_sentence(judgement.drifts.get(" on ".join(key)))
     return [f"  {sentence}"] if sentence else []

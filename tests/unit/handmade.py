@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from fixtures.analysis.gate import Policy
+from fixtures.analysis.gate import Rules
 from fixtures.analysis.measurements import BASELINE, Cell, Identity, Night, Quantiles, ServerFacts, Window
 
 SPEEDUP = {1: 1.5, 4: 1.3, 16: 1.1, 64: 0.8}
 CALM = (1.0, 1.002, 0.998)
-POLICY = Policy(pairs=(("eagle3", "chat"),))
+RULES = Rules(pairs=(("eagle3", "chat"),))
 IDENTITY = Identity(
     gpu="H200",
     gpu_count=1,

@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 
 from fixtures.analysis.calibration import calibrate
-from fixtures.analysis.gate import Policy, judge
+from fixtures.analysis.gate import Rules, judge
 from fixtures.analysis.record import Record
 from fixtures.histories import read_night, write_atomically
 
@@ -37,8 +37,8 @@ def cpu() -> str:
 
 def h200() -> str:
     """Return the night and the A/A of the H200."""
-    judgement = judge(read_night(NIGHTS / "h200-night.json"), None, (), Policy(pairs=(("eagle3", "short"),)))
-    noise = calibrate(read_night(NIGHTS / "h200-aa.json"), Policy(pairs=()), window_s=WINDOW_S)
+    judgement = judge(read_night(NIGHTS / "h200-night.json"), None, (), Rules(pairs=(("eagle3", "short"),)))
+    noise = calibrate(read_night(NIGHTS / "h200-aa.json"), Rules(pairs=()), window_s=WINDOW_S)
     rows = [
         (str(row.concurrency), f"{row.baseline_tok_s:,.0f}", f"{row.variant_tok_s:,.0f}", f"{row.speedup:.3f}x",
          f"{row.low:.3f} … {row.high:.3f}", f"{level.launch_sd:.2%}", f"{level.resolvable:.1%}")

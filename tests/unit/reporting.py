@@ -7,7 +7,7 @@ from functools import cache
 import numpy as np
 
 from fixtures.analysis.arms import summarise
-from fixtures.analysis.gate import Policy, judge
+from fixtures.analysis.gate import Rules, judge
 from fixtures.analysis.measurements import Night
 from fixtures.analysis.record import make_record
 from fixtures.reports import Context, ReportView, view_of
@@ -16,7 +16,7 @@ from tests.perf.operating_characteristics.nights import H200, VARIANT, WORKLOAD,
 
 THEN = {"driver": "580.159.04", "sglang": "0.5.17", "gpu": {"name": "H200", "memory_mib": 143771}}
 NOW = {**THEN, "driver": "580.173.02"}
-POLICY = Policy(pairs=((VARIANT, WORKLOAD),))
+RULES = Rules(pairs=((VARIANT, WORKLOAD),))
 CAPPED = "capped: the server never ran more than 48 of 70 requests at once"
 
 KINDS = ("held", "regressed", "invalid", "unrecorded", "first", "partial", "beside")
@@ -55,4 +55,4 @@ def view(kind: str) -> ReportView:
         night_file=".benchmarks/0041_x.json",
         set_aside=(("0007_x.json", "is cut off"),),
     )
-    return view_of(tonight, held_against, history, judge(tonight, held_against, history, POLICY), context)
+    return view_of(tonight, held_against, history, judge(tonight, held_against, history, RULES), context)

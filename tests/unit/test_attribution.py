@@ -10,14 +10,14 @@ from fixtures.analysis.attribution import Attribution, environment_changes
 from fixtures.analysis.gate import judge
 from fixtures.analysis.measurements import Cell, Night
 from fixtures.analysis.record import make_record
-from tests.unit.handmade import POLICY, night, recording, rewound
+from tests.unit.handmade import RULES, night, recording, rewound
 
 RECORD = make_record(recording(), "first")
 
 
 def at_one(it: Night) -> Attribution:
     """What the change at C = 1 is made of."""
-    found = judge(it, RECORD, [], POLICY).rows[0].attribution
+    found = judge(it, RECORD, [], RULES).rows[0].attribution
     assert found is not None
     return found
 

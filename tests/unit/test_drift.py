@@ -8,7 +8,7 @@ from fixtures.analysis.gate import Judgement, judge
 from fixtures.analysis.measurements import Night
 from fixtures.analysis.record import make_record
 from fixtures.analysis.verdicts import Gate, Outcome
-from tests.unit.handmade import POLICY, SPEEDUP, night, recording
+from tests.unit.handmade import RULES, SPEEDUP, night, recording
 
 RECORD = make_record(recording(), "first")
 NAME = "eagle3 on chat"
@@ -24,7 +24,7 @@ def nights(*factors: float) -> list[Night]:
 
 def last(series: list[Night], **more: bool) -> Judgement:
     """The judgement of the last of *series* after the others."""
-    return judge(series[-1], RECORD, series[:-1], replace(POLICY, **more))  # type: ignore[arg-type]
+    return judge(series[-1], RECORD, series[:-1], replace(RULES, **more))  # type: ignore[arg-type]
 
 
 def drift_outcome(of: Judgement) -> tuple[Outcome, str]:

@@ -11,7 +11,7 @@ from fixtures.analysis.estimates import Estimate, Word, estimate
 from fixtures.analysis.measurements import BASELINE, Night
 from fixtures.analysis.order import order_problem
 from fixtures.analysis.spread import spread
-from tests.unit.handmade import POLICY, SPEEDUP, changed, night, rewound, window
+from tests.unit.handmade import RULES, SPEEDUP, changed, night, rewound, window
 
 LEVELS = tuple(SPEEDUP)
 
@@ -19,7 +19,7 @@ LEVELS = tuple(SPEEDUP)
 def of(it: Night, **more: object) -> Estimate:
     """The log speed-ups of *it* from its own launches."""
     arms = summarise(it).arms
-    return estimate(arms[BASELINE, "chat"], arms["eagle3", "chat"], LEVELS, POLICY, **more)  # type: ignore[arg-type]
+    return estimate(arms[BASELINE, "chat"], arms["eagle3", "chat"], LEVELS, RULES, **more)  # type: ignore[arg-type]
 
 
 def test_speedup_is_the_ratio_of_launch_means() -> None:
@@ -64,8 +64,8 @@ def test_scale_of_throughput_changes_nothing() -> None:
 
 def test_swapped_arms_swap_the_words() -> None:
     """What is faster one way is slower the other way."""
-    there = of(night({1: 1.5, 4: 1.2, 16: 1.1, 64: 0.8})).words(POLICY)
-    back = of(night({1: 1 / 1.5, 4: 1 / 1.2, 16: 1 / 1.1, 64: 1 / 0.8})).words(POLICY)
+    there = of(night({1: 1.5, 4: 1.2, 16: 1.1, 64: 0.8})).words(RULES)
+    back = of(night({1: 1 / 1.5, 4: 1 / 1.2, 16: 1 / 1.1, 64: 1 / 0.8})).words(RULES)
 
     assert there == [Word.FASTER, Word.FASTER, Word.FASTER, Word.SLOWER]
     assert back == [Word.SLOWER, Word.SLOWER, Word.SLOWER, Word.FASTER]
@@ -75,16 +75,16 @@ def test_equal_arms_are_tied_when_the_node_is_quiet_enough_to_say_so() -> None:
     """Within 1 % by both one-sided tests."""
     calm = night(dict.fromkeys(SPEEDUP, 1.0), factors=(1.0005, 0.9995, 0.9995, 1.0005))
 
-    known = spread(list(summarise(calm).arms.values()), "log_tok_s", LEVELS, POLICY.launch_floor)
+    known = spread(list(summarise(calm).arms.values()), "log_tok_s", LEVELS, RULES.launch_floor)
 
-    assert set(of(calm, known=known).words(POLICY)) == {Word.TIED}
+    assert set(of(calm, known=known).words(RULES)) == {Word.TIED}
 
 
 def test_equal_arms_on_a_loud_node_are_undecided() -> None:
     """Launches 4 % apart say nothing about 1 %."""
     loud = night(dict.fromkeys(SPEEDUP, 1.0), factors=(1.02, 0.98, 1.02, 0.98))
 
-    assert set(of(loud).words(POLICY)) == {Word.UNDECIDED}
+    assert set(of(loud).words(RULES)) == {Word.UNDECIDED}
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_one_launch_an_arm_says_nothing_about_launches() -> None:
     """No variance between launches exists, so every word is *undecided*, however far the arms are apart."""
     it = of(one_launch())
 
-    assert set(it.words(POLICY)) == {Word.UNDECIDED}
+    assert set(it.words(RULES)) == {Word.UNDECIDED}
     assert np.isinf(it.reach(0.975)).all()
 
 
@@ -190,7 +190,7 @@ def test_intervals_cover_the_truth_as_often_as_they_say(sds: list[float]) -> Non
         both = arms(sds, 4, seed).arms
         levels = range(1, 9)
         known = spread(list(both.values()), "log_tok_s", levels, 1e-5)
-        it = estimate(both[BASELINE, "chat"], both["eagle3", "chat"], levels, POLICY, known)
+        it = estimate(both[BASELINE, "chat"], both["eagle3", "chat"], levels, RULES, known)
         hits.append(np.abs(it.log_ratio) <= it.reach(0.975))
 
     assert 0.93 <= np.mean(hits) <= 0.985

@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from fixtures.analysis.gate import Judgement, Policy, judge, suspicions
+from fixtures.analysis.gate import Judgement, Rules, judge, suspicions
 from fixtures.analysis.measurements import Night, Quantiles
 from fixtures.analysis.record import Record, make_record
 from fixtures.analysis.verdicts import Gate, Outcome
-from tests.unit.handmade import POLICY, SPEEDUP, night, recording, rewound
+from tests.unit.handmade import RULES, SPEEDUP, night, recording, rewound
 
 RECORD = make_record(recording(), "first")
 BOTH = "ABBABAAB"
@@ -32,9 +32,9 @@ def outcomes(of: Judgement, gate: Gate) -> list[Outcome]:
     return [v.outcome for v in of.verdicts if v.gate is gate]
 
 
-def judged(it: Night, record: Record | None = RECORD, policy: Policy = POLICY) -> Judgement:
+def judged(it: Night, record: Record | None = RECORD, rules: Rules = RULES) -> Judgement:
     """The judgement of *it* without a history."""
-    return judge(it, record, [], policy)
+    return judge(it, record, [], rules)
 
 
 def test_unchanged_night_holds() -> None:
@@ -43,7 +43,7 @@ def test_unchanged_night_holds() -> None:
 
     assert judged(it).outcome is Outcome.HELD
     assert {v.outcome for v in judged(it).verdicts} == {Outcome.HELD}
-    assert suspicions(it, RECORD, [], POLICY) == []
+    assert suspicions(it, RECORD, [], RULES) == []
 
 
 def test_speculation_that_no_longer_beats_baseline_regressed() -> None:
@@ -200,7 +200,7 @@ def test_suspicion_in_block_one_asks_for_a_second_block() -> None:
     """It names the gate, the pair and the level, and is no verdict yet."""
     it = night({**SPEEDUP, 1: 1.46}, day=20)
 
-    assert "speed-up of eagle3 on chat at C=1" in suspicions(it, RECORD, [], POLICY)
+    assert "speed-up of eagle3 on chat at C=1" in suspicions(it, RECORD, [], RULES)
     assert verdict(judged(it), Gate.RATIO, 1)[0] is Outcome.INCONCLUSIVE
 
 
@@ -214,10 +214,10 @@ def test_fresh_servers_that_contradict_dispel_the_suspicion() -> None:
 
 def test_one_block_must_be_plain_to_fail() -> None:
     """A profile with one block has nothing fresh to ask: a tenth on a quiet node fails, 3 % does not."""
-    alone = replace(POLICY, blocks=1)
+    alone = replace(RULES, blocks=1)
 
-    assert verdict(judged(night({**SPEEDUP, 1: 1.35}), policy=alone), Gate.RATIO, 1)[0] is Outcome.REGRESSED
-    assert verdict(judged(night({**SPEEDUP, 1: 1.46}), policy=alone), Gate.RATIO, 1)[0] is Outcome.HELD
+    assert verdict(judged(night({**SPEEDUP, 1: 1.35}), rules=alone), Gate.RATIO, 1)[0] is Outcome.REGRESSED
+    assert verdict(judged(night({**SPEEDUP, 1: 1.46}), rules=alone), Gate.RATIO, 1)[0] is Outcome.HELD
 
 
 def test_night_planned_with_one_block_waits_for_no_other() -> None:
@@ -241,8 +241,8 @@ def test_level_near_one_has_no_sign_to_keep() -> None:
 
 def test_more_pairs_share_one_error_rate() -> None:
     """What fails alone by a hair does not fail among fifty pairs: the night's rate stays."""
-    many = replace(POLICY, pairs=POLICY.pairs * 50)
-    alone, crowd = judged(night(day=20)), judged(night(day=20), policy=many)
+    many = replace(RULES, pairs=RULES.pairs * 50)
+    alone, crowd = judged(night(day=20)), judged(night(day=20), rules=many)
 
     assert alone.rows[0].allowed is not None
     assert crowd.rows[0].allowed is not None
@@ -260,12 +260,11 @@ def doctored() -> Record:
     return replace(RECORD, workloads=workloads)
 
 
-@pytest.mark.parametrize("host", ["node1", "laptop"])
-@pytest.mark.parametrize("rules", ["full", "signs"])
-def test_swapped_classes_fail_at_both_ends(rules: Any, host: str) -> None:
-    """A record that says the opposite is contradicted by one block, by either rules, on any machine."""
-    policy = replace(POLICY, blocks=1, rules=rules)
-    it = judged(night(environment={"host": host}), doctored(), policy)
+@pytest.mark.parametrize("scope", ["full", "signs"])
+def test_swapped_classes_fail_at_both_ends(scope: Any) -> None:
+    """A record that says the opposite is contradicted by one block, in either scope."""
+    rules = replace(RULES, blocks=1, scope=scope)
+    it = judged(night(), doctored(), rules)
 
     assert verdict(it, Gate.SIGN, 1)[0] is Outcome.STALE
     assert verdict(it, Gate.SIGN, 64)[0] is Outcome.REGRESSED
@@ -273,8 +272,8 @@ def test_swapped_classes_fail_at_both_ends(rules: Any, host: str) -> None:
 
 def test_signs_on_another_machine_judge_the_extremes_and_acceptance_only() -> None:
     """Half the speed-up in the middle is shown; at its ends the curve must keep its sides."""
-    other = tonight({1: 1.2, 4: 0.9, 16: 0.9, 64: 0.5}, base=0.3, environment={"host": "laptop"})
-    it = judged(other, policy=replace(POLICY, rules="signs"))
+    other = tonight({1: 1.2, 4: 0.9, 16: 0.9, 64: 0.5}, base=0.3)
+    it = judged(other, rules=replace(RULES, scope="signs"))
 
     assert it.outcome is Outcome.HELD
     assert "another machine" in verdict(it, Gate.RATIO, 4)[1]
@@ -283,9 +282,9 @@ def test_signs_on_another_machine_judge_the_extremes_and_acceptance_only() -> No
 
 def test_signs_on_another_machine_fail_when_the_lowest_level_is_not_faster() -> None:
     """The promise that every machine must keep."""
-    other = tonight({1: 0.9, 4: 0.9, 16: 0.9, 64: 0.5}, environment={"host": "laptop"})
+    other = tonight({1: 0.9, 4: 0.9, 16: 0.9, 64: 0.5})
 
-    assert verdict(judged(other, policy=replace(POLICY, rules="signs")), Gate.SIGN, 1)[0] is Outcome.REGRESSED
+    assert verdict(judged(other, rules=replace(RULES, scope="signs")), Gate.SIGN, 1)[0] is Outcome.REGRESSED
 
 
 @pytest.mark.parametrize(
@@ -297,7 +296,7 @@ def test_acceptance_on_another_machine_knows_how_little_two_launches_know(
     lengths: tuple[float, float], outcome: Outcome
 ) -> None:
     """Synthetic drafts are drawn: two launches that differ say nothing about their mean, two that agree do."""
-    it = night(day=20, environment={"host": "laptop"})
+    it = night(day=20)
     by_launch = dict(zip((2, 3), lengths, strict=True))
     cells = [
         replace(c, rounds=tuple(replace(w, acceptance_length=by_launch.get(c.launch)) for w in c.rounds))
@@ -305,21 +304,14 @@ def test_acceptance_on_another_machine_knows_how_little_two_launches_know(
     ]
     it = replace(it, cells=tuple(cells))
 
-    judgement = judged(it, policy=replace(POLICY, rules="signs", blocks=1))
+    judgement = judged(it, rules=replace(RULES, scope="signs", blocks=1))
 
     assert set(outcomes(judgement, Gate.ACCEPTANCE)) == {outcome}
 
 
-def test_signs_on_the_records_machine_are_the_full_rules() -> None:
-    """At home nothing is spared."""
-    it = judged(tonight({**SPEEDUP, 4: 1.1}), policy=replace(POLICY, rules="signs"))
-
-    assert verdict(it, Gate.RATIO, 4)[0] is Outcome.REGRESSED
-
-
 def test_pair_of_a_workload_that_was_not_measured_is_inconclusive() -> None:
     """A listed pair without cells is missing, not held."""
-    it = judged(night(), policy=replace(POLICY, pairs=(("eagle3", "chat"), ("eagle3", "code"))))
+    it = judged(night(), rules=replace(RULES, pairs=(("eagle3", "chat"), ("eagle3", "code"))))
 
     assert it.outcome is Outcome.INCONCLUSIVE
 

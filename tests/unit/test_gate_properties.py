@@ -14,7 +14,7 @@ from fixtures.analysis.gate import Judgement, judge
 from fixtures.analysis.measurements import Cell, Night
 from fixtures.analysis.record import make_record
 from fixtures.analysis.verdicts import Gate, Outcome
-from tests.unit.handmade import POLICY, SPEEDUP, night, recording
+from tests.unit.handmade import RULES, SPEEDUP, night, recording
 
 RECORD = make_record(recording(), "first")
 few = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
@@ -43,7 +43,7 @@ draws = st.builds(
 
 def told(it: Night) -> Judgement:
     """The judgement against the record alone."""
-    return judge(it, RECORD, [], POLICY)
+    return judge(it, RECORD, [], RULES)
 
 
 def by_claim(it: Judgement, *gates: Gate) -> dict[tuple[Gate, int | None], Outcome]:

@@ -12,7 +12,7 @@ from fixtures.analysis.gate import Judgement, judge, suspicions
 from fixtures.analysis.measurements import BASELINE, Cell, Night
 from fixtures.analysis.record import Refused, make_record
 from fixtures.analysis.verdicts import Gate, Outcome
-from tests.unit.handmade import POLICY, SPEEDUP, night, recording, window
+from tests.unit.handmade import RULES, SPEEDUP, night, recording, window
 
 H200_BASELINE = {
     1: (207.6, 207.8, 207.8, 207.8, 207.6),
@@ -53,7 +53,7 @@ def _cell(launch: int, letter: str, level: int, passes: list[float]) -> Cell:
 def words(it: Night) -> list[Word]:
     """What the night says of each level."""
     arms = summarise(it).arms
-    return estimate(arms[BASELINE, "chat"], arms["eagle3", "chat"], tuple(H200_BASELINE), POLICY).words(POLICY)
+    return estimate(arms[BASELINE, "chat"], arms["eagle3", "chat"], tuple(H200_BASELINE), RULES).words(RULES)
 
 
 def test_h200_against_itself_claims_nothing() -> None:
@@ -85,9 +85,9 @@ def test_h200_quiet_level_gets_the_finer_gate() -> None:
     """At C = 10, −3 % asks for a second block; at C = 100, whose launches have two modes, it may be one of them."""
     record = make_record(h200(), "first look")
 
-    assert suspicions(h200(factor=0.97, at=10, day=3), record, [], POLICY) == ["speed-up of eagle3 on chat at C=10"]
-    assert suspicions(h200(factor=0.97, at=100, day=3), record, [], POLICY) == []
-    assert judge(h200(day=3), record, [], POLICY).outcome is Outcome.HELD
+    assert suspicions(h200(factor=0.97, at=10, day=3), record, [], RULES) == ["speed-up of eagle3 on chat at C=10"]
+    assert suspicions(h200(factor=0.97, at=100, day=3), record, [], RULES) == []
+    assert judge(h200(day=3), record, [], RULES).outcome is Outcome.HELD
 
 
 def test_h200_single_pass_at_minus_seven_per_cent_changes_nothing() -> None:
@@ -100,7 +100,7 @@ def test_h200_single_pass_at_minus_seven_per_cent_changes_nothing() -> None:
         for c in it.cells
     ]
 
-    assert judge(replace(it, cells=tuple(hit)), record, [], POLICY).outcome is Outcome.HELD
+    assert judge(replace(it, cells=tuple(hit)), record, [], RULES).outcome is Outcome.HELD
 
 
 ATLAS = {2: (23.8, 31.3), 4: (45.6, 52.2), 16: (100.0, 101.0), 64: (200.0, 200.4)}
@@ -123,13 +123,13 @@ def test_same_binary_twice_does_not_fail_in_either_order(order: int) -> None:
     """A level with 27 % between launches beside one with 0.2 %: no verdict on the former, no false one."""
     record = make_record(atlas(0, blocks=2), "atlas")
 
-    assert not judge(atlas(order, blocks=2), record, [], POLICY).failures()
+    assert not judge(atlas(order, blocks=2), record, [], RULES).failures()
 
 
 def test_tenth_at_a_quiet_level_fails_beside_a_loud_one() -> None:
     """−10 % at C = 64, where launches agree within 0.2 %, is seen; at C = 2 it cannot be."""
     record = make_record(atlas(0, blocks=2), "atlas")
-    it = judge(atlas(0, factor=0.9, blocks=2), record, [], POLICY)
+    it = judge(atlas(0, factor=0.9, blocks=2), record, [], RULES)
     failed = {v.concurrency for v in it.failures() if v.gate is Gate.RATIO}
 
     assert 64 in failed
@@ -141,7 +141,7 @@ def test_three_launches_in_thirty_six_at_two_thirds_are_not_averaged_in() -> Non
     record = make_record(recording(factors=(1.01, 0.99, 1.0, 0.99, 1.01, 1.0, 0.99, 1.01)), "first")
     slow = night(factors=(1.0, 12897 / 20200, 1.01, 0.99), day=20)
 
-    it = judge(slow, record, [], POLICY)
+    it = judge(slow, record, [], RULES)
 
     assert it.outcome is Outcome.INCONCLUSIVE
     assert any("launches disagree" in reason for reason in it.noise)
@@ -154,7 +154,7 @@ def season(factors: list[float]) -> list[Judgement]:
     out = []
     for day, factor in enumerate(factors, 2):
         it = night(base=factor, order="ABBABAAB", day=day)
-        out.append(judge(it, record, history, POLICY))
+        out.append(judge(it, record, history, RULES))
         history.append(replace(it, status=str(out[-1].outcome)))
     return out
 
@@ -186,7 +186,7 @@ def test_noise_of_two_per_cent_for_thirty_nights_never_fails() -> None:
     history: list[Night] = []
     for day in range(2, 31):
         it = night(factors=[math.exp(0.02 * z) for z in rng.standard_normal(8)], order="ABBABAAB", day=day)
-        judged = judge(it, loud, history, POLICY)
+        judged = judge(it, loud, history, RULES)
         assert not judged.failures()
         history.append(replace(it, status=str(judged.outcome)))
 
@@ -195,7 +195,7 @@ def test_same_acceptance_and_slower_steps_is_said_so() -> None:
     """129.26 → 113.59 tok/s at the same acceptance length 2.96: step time, not the draft."""
     record = make_record(recording(acceptance=2.96), "first")
     slower = {c: r * 113.59 / 129.26 for c, r in SPEEDUP.items()}
-    it = judge(night(slower, acceptance=2.96, order="ABBABAAB", day=20), record, [], POLICY)
+    it = judge(night(slower, acceptance=2.96, order="ABBABAAB", day=20), record, [], RULES)
     part = it.rows[0].attribution
 
     assert part is not None

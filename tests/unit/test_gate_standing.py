@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from fixtures.analysis.gate import Judgement, Policy, judge
+from fixtures.analysis.gate import Judgement, Rules, judge
 from fixtures.analysis.measurements import Night
 from fixtures.analysis.record import Record, make_record
 from fixtures.analysis.verdicts import Gate, Outcome
-from tests.unit.handmade import POLICY, SPEEDUP, changed, night, recording, without
+from tests.unit.handmade import RULES, SPEEDUP, changed, night, recording, without
 
 RECORD = make_record(recording(), "first")
 BOTH = "ABBABAAB"
@@ -31,9 +31,9 @@ def outcomes(of: Judgement, gate: Gate) -> list[Outcome]:
     return [v.outcome for v in of.verdicts if v.gate is gate]
 
 
-def judged(it: Night, record: Record | None = RECORD, policy: Policy = POLICY) -> Judgement:
+def judged(it: Night, record: Record | None = RECORD, rules: Rules = RULES) -> Judgement:
     """The judgement of *it* without a history."""
-    return judge(it, record, [], policy)
+    return judge(it, record, [], rules)
 
 
 def test_without_a_record_every_verdict_is_unrecorded_and_says_the_command() -> None:
@@ -121,7 +121,7 @@ def test_invalid_cell_has_one_reason_for_all_verdicts_that_it_takes_away() -> No
 def test_partial_run_judges_its_levels_and_not_the_curve() -> None:
     """`-k` or `--levels` leave a part: the part is judged."""
     some = {1: 1.5, 4: 1.3}
-    it = judged(night(some), policy=replace(POLICY, partial=True))
+    it = judged(night(some), rules=replace(RULES, partial=True))
 
     assert outcomes(it, Gate.RATIO) == [Outcome.HELD] * 2
     assert verdict(it, Gate.CROSSOVER)[0] is Outcome.INCONCLUSIVE
@@ -174,7 +174,7 @@ def test_disagreeing_launches_are_inconclusive() -> None:
 def test_two_noisy_nights_in_a_row_fail_as_environment() -> None:
     """A node that shakes every night gates nothing, and says so in red."""
     before = replace(night(windows=SHAKING, day=19), status=str(Outcome.INCONCLUSIVE))
-    it = judge(night(windows=SHAKING, day=20), RECORD, [before], POLICY)
+    it = judge(night(windows=SHAKING, day=20), RECORD, [before], RULES)
 
     assert it.outcome is Outcome.INVALID
     assert {v.reason for v in it.failures()} == {it.noise[0]}
@@ -185,7 +185,7 @@ def test_noisy_night_after_a_quiet_one_is_only_inconclusive() -> None:
     """One is an accident."""
     before = replace(night(day=19), status=str(Outcome.HELD))
 
-    assert judge(night(windows=SHAKING, day=20), RECORD, [before], POLICY).outcome is Outcome.INCONCLUSIVE
+    assert judge(night(windows=SHAKING, day=20), RECORD, [before], RULES).outcome is Outcome.INCONCLUSIVE
 
 
 def accepted(speedup: Mapping[int, float], days: range, status: Outcome = Outcome.HELD) -> list[Night]:
@@ -198,7 +198,7 @@ def test_reference_is_the_record_and_ten_accepted_nights_weighed_by_launches() -
     ten, eleven = accepted({**SPEEDUP, 1: 1.53}, range(2, 12)), accepted({**SPEEDUP, 1: 1.53}, range(2, 13))
 
     for history in (ten, eleven):
-        it = judge(night(day=20), RECORD, history, POLICY)
+        it = judge(night(day=20), RECORD, history, RULES)
         assert it.rows[0].reference == pytest.approx(1.525, abs=1e-3)
         assert it.references[0].frozen
 
@@ -207,7 +207,7 @@ def test_reference_is_the_record_and_ten_accepted_nights_weighed_by_launches() -
 def test_night_that_did_not_hold_never_becomes_reference(status: Outcome) -> None:
     """Else the regression is tomorrow's normal: 100, 50, 50 must fail twice."""
     history = accepted({**SPEEDUP, 1: 1.2}, range(2, 12), status)
-    it = judge(tonight({**SPEEDUP, 1: 1.2}), RECORD, history, POLICY)
+    it = judge(tonight({**SPEEDUP, 1: 1.2}), RECORD, history, RULES)
 
     assert it.references[0].nights == 0
     assert verdict(it, Gate.RATIO, 1)[0] is Outcome.REGRESSED
@@ -217,7 +217,7 @@ def test_night_judged_again_does_not_see_itself_nor_what_came_after() -> None:
     """A replay from a folder that has gone on gives the verdict of that evening."""
     then = night({**SPEEDUP, 1: 1.35}, order=BOTH, day=12)
     since = accepted({**SPEEDUP, 1: 1.35}, range(12, 20))
-    it = judge(then, RECORD, [*accepted(SPEEDUP, range(2, 12)), *since], POLICY)
+    it = judge(then, RECORD, [*accepted(SPEEDUP, range(2, 12)), *since], RULES)
 
     assert it.references[0].nights == 10
     assert it.references[0].trailing == 10
@@ -227,6 +227,6 @@ def test_night_judged_again_does_not_see_itself_nor_what_came_after() -> None:
 def test_nights_before_the_record_are_not_its_reference() -> None:
     """A new record starts its own history."""
     record = replace(RECORD, recorded_at="2026-01-15T01:00:00+00:00")
-    it = judge(night(day=20), record, accepted({**SPEEDUP, 1: 1.2}, range(2, 12)), POLICY)
+    it = judge(night(day=20), record, accepted({**SPEEDUP, 1: 1.2}, range(2, 12)), RULES)
 
     assert it.references[0].nights == 0

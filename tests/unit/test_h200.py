@@ -7,14 +7,14 @@ import pytest
 
 from fixtures.analysis.calibration import calibrate
 from fixtures.analysis.crossover import Shape
-from fixtures.analysis.gate import Policy, judge
+from fixtures.analysis.gate import Rules, judge
 from fixtures.analysis.measurements import Night
 from fixtures.analysis.record import Refused, make_record
 from fixtures.analysis.verdicts import Outcome
 from fixtures.histories import read_night
 
 FOLDER = Path(__file__).parent / "samples" / "nights"
-POLICY = Policy(pairs=(("eagle3", "short"),))
+RULES = Rules(pairs=(("eagle3", "short"),))
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +66,7 @@ def test_speculation_wins_everywhere_on_this_node(night: Night) -> None:
 
 def test_night_without_a_record_is_unrecorded(night: Night) -> None:
     """Numbers alone pass nothing."""
-    assert judge(night, None, (), POLICY).outcome is Outcome.UNRECORDED
+    assert judge(night, None, (), RULES).outcome is Outcome.UNRECORDED
 
 
 def test_a_against_a_is_not_recorded_as_anything(same: Night) -> None:
@@ -77,7 +77,7 @@ def test_a_against_a_is_not_recorded_as_anything(same: Night) -> None:
 
 def test_a_against_a_has_no_speedup_beyond_its_interval(same: Night) -> None:
     """The interval of A/A's speed-up holds 1 at every level."""
-    rows = judge(same, None, (), POLICY).rows
+    rows = judge(same, None, (), RULES).rows
 
     assert [row.concurrency for row in rows] == [1, 10, 100, 250]
     assert all(row.low and row.high and row.low <= 1 <= row.high for row in rows)
@@ -85,7 +85,7 @@ def test_a_against_a_has_no_speedup_beyond_its_interval(same: Night) -> None:
 
 def test_noise_differs_by_level() -> None:
     """Thousandths between launches at C = 1 and 10, per cents at C = 100 and 250: one spread for all would lie."""
-    found = calibrate(read_night(FOLDER / "h200-aa.json"), Policy(pairs=()), window_s=4)
+    found = calibrate(read_night(FOLDER / "h200-aa.json"), Rules(pairs=()), window_s=4)
     sds = {level.concurrency: level.launch_sd for level in found}
 
     assert sds[1] < 0.005

@@ -10,7 +10,7 @@ import pytest
 
 from fixtures import histories
 from fixtures.analysis.arms import Summary, summarise
-from fixtures.analysis.gate import Judgement, Policy, judge
+from fixtures.analysis.gate import Judgement, Rules, judge
 from fixtures.analysis.measurements import Night
 from fixtures.analysis.record import Record, make_record
 from fixtures.histories import Unreadable, read_judged
@@ -18,7 +18,7 @@ from tests.perf.operating_characteristics.faults import CURVES, FAULTS, LEVELS, 
 from tests.perf.operating_characteristics.nights import MIDDLE, VARIANT, WORKLOAD, World
 from tests.unit.test_histories import saved
 
-POLICY = Policy(pairs=((VARIANT, WORKLOAD),))
+RULES = Rules(pairs=((VARIANT, WORKLOAD),))
 NIGHTS = 90
 """More than build the reference and the spread: some are kept in short."""
 
@@ -42,9 +42,9 @@ def past() -> tuple[World, Record, list[Summary]]:
 
 def judged_file(folder: Path, night: Night, record: Record | None, history: list[Summary]) -> tuple[Path, Judgement]:
     """Save *night* as judged and return its file and the judgement."""
-    judgement = judge(night, record, history, POLICY)
+    judgement = judge(night, record, history, RULES)
     files = [Path(f"{i:04}_x.json") for i in range(len(history))]
-    table = histories.judged(judgement, record, POLICY, history, files)
+    table = histories.judged(judgement, record, RULES, history, files)
     night = replace(night, status=str(judgement.outcome))
     return histories.save_night(folder, saved(night, **table)), judgement
 
@@ -59,7 +59,7 @@ def test_verdict_is_repeated_to_the_last_digit(
 
     again = read_judged(path)
 
-    assert judge(again.night, again.record, again.history, again.policy) == judgement
+    assert judge(again.night, again.record, again.history, again.rules) == judgement
     assert again.record == record
 
 
@@ -70,7 +70,7 @@ def test_unrecorded_night_is_repeated(tmp_path: Path, past: tuple[World, Record,
     again = read_judged(path)
 
     assert again.record is None
-    assert judge(again.night, again.record, again.history, again.policy) == judgement
+    assert judge(again.night, again.record, again.history, again.rules) == judgement
 
 
 def test_file_says_what_the_verdict_rests_on(tmp_path: Path, past: tuple[World, Record, list[Summary]]) -> None:

@@ -16,7 +16,7 @@ from tests.perf.operating_characteristics import bars, controls, crossings, stud
 from tests.perf.operating_characteristics.bars import Bar
 from tests.perf.operating_characteristics.faults import CURVES, FAULTS
 from tests.perf.operating_characteristics.nights import MIDDLE, NOISES
-from tests.perf.operating_characteristics.suite import POLICY, start, start_pairs
+from tests.perf.operating_characteristics.suite import RULES, start, start_pairs
 
 SEED = 700_000
 """The rules were tuned on seeds below 10 000."""
@@ -123,9 +123,9 @@ def _special_years(size: Size, seed: int) -> list[studies.Years]:
     Alarms cluster: a reference that came out slightly off alarms until the node is recorded again. So many short lives
     say more than a few; three pairs get fewer only because a night costs three.
     """
-    curve, single = CURVES["S45"], replace(POLICY, blocks=1)
+    curve, single = CURVES["S45"], replace(RULES, blocks=1)
     three = (start_pairs(s, curve, MIDDLE, 3) for s in range(seed, seed + size.other_years // 2))
-    alone = (start(s, curve, MIDDLE, policy=single) for s in range(seed, seed + 2 * size.other_years))
+    alone = (start(s, curve, MIDDLE, rules=single) for s in range(seed, seed + 2 * size.other_years))
     return [
         _told(studies.unchanged("S45, three gated pairs", "middle", three)),
         _told(studies.unchanged("S45, profile with one block", "middle", alone)),

@@ -12,7 +12,7 @@ from fixtures.analysis.measurements import BASELINE, Night
 from tests.perf.operating_characteristics import controls
 from tests.perf.operating_characteristics.faults import CURVES, LEVELS, Floats, logistic
 from tests.perf.operating_characteristics.nights import NOISES, VARIANT, WORKLOAD, World
-from tests.perf.operating_characteristics.suite import POLICY
+from tests.perf.operating_characteristics.suite import RULES
 
 CROSSINGS: Mapping[str, tuple[Floats, float]] = {
     "1.5": (logistic(1.5), 1.5),
@@ -70,7 +70,7 @@ def _coverage(case: str, noise: str, seeds: range, control: int) -> Coverage:
 def recorded_crossover(night: Night) -> Crossover:
     """Return the crossover that a record of *night* would hold, also where recording would refuse it."""
     arms = arms_of(night.cells)
-    return estimate(arms[BASELINE, WORKLOAD], arms[VARIANT, WORKLOAD], LEVELS, POLICY).crossover(POLICY)
+    return estimate(arms[BASELINE, WORKLOAD], arms[VARIANT, WORKLOAD], LEVELS, RULES).crossover(RULES)
 
 
 def _covers(it: Crossover, truth: float) -> bool:

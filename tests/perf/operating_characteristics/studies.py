@@ -11,7 +11,7 @@ from fixtures.analysis.gate import judge
 from fixtures.analysis.verdicts import Gate, Outcome
 from tests.perf.operating_characteristics.faults import CURVES, FAULTS
 from tests.perf.operating_characteristics.nights import NOISES, VARIANT, Noise, first_block
-from tests.perf.operating_characteristics.suite import POLICY, Suite, Told, run, start
+from tests.perf.operating_characteristics.suite import RULES, Suite, Told, run, start
 
 YEAR = 365
 WARM = 40
@@ -172,6 +172,6 @@ def seconds_a_night(seed: int, history: int = 60) -> float:
     for _ in range(20):
         night = first_block(suite.world.night())
         began = time.process_time()
-        judge(night, suite.record.record, earlier, POLICY)
+        judge(night, suite.record.record, earlier, RULES)
         spent.append(time.process_time() - began)
     return float(np.median(spent))

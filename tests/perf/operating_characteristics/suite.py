@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fixtures.analysis.arms import Summary, summarise
-from fixtures.analysis.gate import Policy, judge, suspicions
+from fixtures.analysis.gate import Rules, judge, suspicions
 from fixtures.analysis.judgement import Judgement
 from fixtures.analysis.measurements import Night
 from fixtures.analysis.record import make_record
@@ -15,7 +15,7 @@ from tests.perf.operating_characteristics.faults import Fault, Floats
 from tests.perf.operating_characteristics.files import through_file
 from tests.perf.operating_characteristics.nights import VARIANT, WORKLOAD, Noise, Together, World, first_block
 
-POLICY = Policy(pairs=((VARIANT, WORKLOAD),))
+RULES = Rules(pairs=((VARIANT, WORKLOAD),))
 TONIGHT = frozenset({Gate.SIGN, Gate.RATIO, Gate.CROSSOVER, Gate.ACCEPTANCE, Gate.TTFT, Gate.TPOT})
 """The gates that one night can fail by itself; throughput needs a built reference, drift many nights."""
 
@@ -55,8 +55,8 @@ class Told:
 class Suite:
     """A recorded node and its nights so far. With a *folder*, every night goes through a saved file."""
 
-    def __init__(self, world: World | Together, policy: Policy = POLICY, folder: Path | None = None) -> None:
-        self.world, self.policy, self.folder = world, policy, folder
+    def __init__(self, world: World | Together, rules: Rules = RULES, folder: Path | None = None) -> None:
+        self.world, self.rules, self.folder = world, rules, folder
         self.record: KnownRecord = know(make_record(self._saved(world.night(windows=5)), "synthetic"))
         self.history: list[Summary] = []
 
@@ -64,10 +64,10 @@ class Suite:
         """Measure and judge the next night, and keep it with its outcome."""
         whole = self.world.night(fault, noise=noise)
         seen = self._saved(first_block(whole))
-        second = self.policy.blocks > 1 and bool(suspicions(seen, self.record, self.history, self.policy))
+        second = self.rules.blocks > 1 and bool(suspicions(seen, self.record, self.history, self.rules))
         if second:
             seen = self._saved(whole)
-        judgement = judge(seen, self.record, self.history, self.policy)
+        judgement = judge(seen, self.record, self.history, self.rules)
         self.history.append(replace(summarise(seen), status=str(judgement.outcome)))
         return Told(judgement=judgement, second_block=second)
 
@@ -88,13 +88,13 @@ def run(suite: Suite, nights: int, fault: Fault | None = None) -> list[Told]:
     return [suite.night(fault) for _ in range(nights)]
 
 
-def start(seed: int, curve: Floats, noise: Noise, folder: Path | None = None, policy: Policy = POLICY) -> Suite:
+def start(seed: int, curve: Floats, noise: Noise, folder: Path | None = None, rules: Rules = RULES) -> Suite:
     """Return a freshly recorded node."""
-    return Suite(World(seed, curve, noise), policy, folder)
+    return Suite(World(seed, curve, noise), rules, folder)
 
 
 def start_pairs(seed: int, curve: Floats, noise: Noise, pairs: int) -> Suite:
     """Return a freshly recorded node with so many gated pairs, a workload each."""
     names = [f"{WORKLOAD}{i}" for i in range(pairs)]
     worlds = Together({name: World(pairs * seed + i, curve, noise) for i, name in enumerate(names)})
-    return Suite(worlds, replace(POLICY, pairs=tuple((VARIANT, name) for name in names)))
+    return Suite(worlds, replace(RULES, pairs=tuple((VARIANT, name) for name in names)))
