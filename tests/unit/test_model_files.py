@@ -9,6 +9,7 @@ import gguf
 import pytest
 
 from fixtures.engines import ServerError, model_files
+from fixtures.engines.cache import cache_folder
 from fixtures.engines.random_models import HeadShape, Model, TargetShape, size_bytes
 
 TARGET = TargetShape(width=64, layers=2, heads=2, kv_heads=1, feed_forward=96, vocabulary=160)
@@ -137,4 +138,4 @@ def test_the_cache_folder_follows_the_specification(
     """The XDG variable decides if it is absolute; else the home's `.cache` does."""
     monkeypatch.setenv("HOME", "/home/someone")
     monkeypatch.setenv("XDG_CACHE_HOME", variable)
-    assert model_files.cache_folder() == Path(expected) / "speculation-crossover"
+    assert cache_folder() == Path(expected) / "speculation-crossover"
