@@ -13,7 +13,7 @@ import httpx
 import msgspec
 import pytest
 
-from fixtures import profiles
+from fixtures import profiles, recorded
 from fixtures.analysis.measurements import ServerFacts
 from fixtures.engines import Counters, llama_cpp
 from fixtures.engines.llama_cpp import LlamaCpp
@@ -76,15 +76,36 @@ def test_an_impossible_profile_is_named(impossible: Profile, problem: str) -> No
     assert problem in found[0]
 
 
-def test_the_arms_differ_by_speculation_only() -> None:
+@pytest.mark.parametrize(
+    ("variant", "flags"),
+    [
+        ("eagle3", {"--spec-type": "draft-eagle3", "--spec-draft-n-max": "4", "--spec-synth-len": "3.6"}),
+        ("eagle3-light", {"--spec-type": "draft-eagle3", "--spec-draft-n-max": "1", "--spec-synth-len": "1.835"}),
+        (
+            "ngram",
+            {"--spec-type": "ngram-simple", "--spec-ngram-simple-size-n": "1", "--spec-ngram-simple-size-m": "2"},
+        ),
+    ],
+)
+def test_the_arms_differ_by_speculation_only(variant: str, flags: Mapping[str, str]) -> None:
     """The variant's command is baseline's and the flags of its speculation after it."""
     engine = LlamaCpp(cpu())
-    baseline, eagle3 = engine.command("baseline", 8000), engine.command("eagle3", 8000)
-    added = eagle3.argv[len(baseline.argv) :]
-    assert eagle3.argv[: len(baseline.argv)] == baseline.argv
-    assert added
-    assert all(name.startswith("--spec-") for name in added[::2])
-    assert baseline.environment == eagle3.environment
+    baseline, speculating = engine.command("baseline", 8000), engine.command(variant, 8000)
+    rest = speculating.argv[len(baseline.argv) :]
+    added = dict(zip(rest[::2], rest[1::2], strict=True))
+    assert speculating.argv[: len(baseline.argv)] == baseline.argv
+    assert ("--spec-draft-model" in added) == (flags["--spec-type"] == "draft-eagle3")
+    assert {name: value for name, value in added.items() if name != "--spec-draft-model"} == flags
+    assert baseline.environment == speculating.environment
+
+
+def test_the_record_that_ships_is_of_the_gated_arms_alone() -> None:
+    """A new variant, or other flags of one that nobody gates, leave the record of baseline and eagle3 standing."""
+    profile, record = cpu(), recorded.read(recorded.path_of("cpu", None))
+    assert record is not None
+    gated, now = ("baseline", "eagle3"), profile.identity().variants
+    assert {name: now[name] for name in gated} == {name: record.identity.variants[name] for name in gated}
+    assert record.workloads[profile.workload_digest("short")].workload == "short"
 
 
 def test_models_are_named_by_their_files() -> None:
@@ -110,12 +131,16 @@ def test_a_request_is_exact_and_cold() -> None:
     [
         ("baseline", facts(), None),
         ("eagle3", facts(speculation=True), None),
+        ("eagle3-light", facts(speculation=True), None),
+        ("ngram", facts(speculation=True), None),
         ("eagle3", facts(), "speculation is off though the profile says draft-eagle3"),
+        ("eagle3-light", facts(), "speculation is off though the profile says draft-eagle3"),
+        ("ngram", facts(), "speculation is off though the profile says ngram-simple"),
         ("baseline", facts(speculation=True), "speculation is on though the profile says none"),
         ("baseline", facts(slots=4), "4 slots cannot run the top level, 16"),
         ("baseline", facts(model="other"), "it serves other, not random-llama-66m"),
     ],
-    ids=["baseline", "eagle3", "off", "on", "slots", "model"],
+    ids=["baseline", "eagle3", "light", "ngram", "off", "light-off", "ngram-off", "on", "slots", "model"],
 )
 def test_a_server_that_is_not_the_variant_is_named(variant: str, said: ServerFacts, contradiction: str | None) -> None:
     """What the server says decides, and silence means that it is what was meant."""
@@ -162,7 +187,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Profile]:
         yield cpu(target_model="tiny", draft_model="tiny-eagle3", vocabulary=TARGET.vocabulary)
 
 
-@pytest.fixture(scope="module", params=["baseline", "eagle3"])
+@pytest.fixture(scope="module", params=["baseline", "eagle3", "eagle3-light", "ngram"])
 def served(tiny: Profile, request: pytest.FixtureRequest) -> Iterator[Served]:
     """Return a running server of each variant; it must exit cleanly when told to."""
     engine = LlamaCpp(tiny)
