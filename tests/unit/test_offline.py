@@ -112,17 +112,22 @@ def test_the_head_fits_the_target() -> None:
     assert head["architectures"] == ["LlamaForCausalLMEagle3"]
 
 
-@pytest.fixture
-def package(tmp_path: Path) -> Path:
-    """A package whose SGLang says where it was imported from."""
-    folder = tmp_path / "package"
+def packed(place: Path) -> Path:
+    """Return a package in *place* whose SGLang says where it was imported from."""
+    folder = place / "package"
     folder.mkdir()
     for part in ("sglang", "suite"):
-        site = tmp_path / part
+        site = place / part
         site.mkdir()
         (site / "marker.py").write_text(f"PART = {part!r}\n")
         archive(site, folder / f"{part}.tar.xz")
     return folder
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    """Return such a package."""
+    return packed(tmp_path)
 
 
 def test_equal_contents_make_equal_archives(package: Path, tmp_path: Path) -> None:
