@@ -62,7 +62,7 @@ def test_trend(
                 workload=workload,
                 outcome=outcome,
                 reason="; ".join(map(str, fell)),
-                next_step='If it is meant to stay: pytest --replay NIGHT.json --record --reason "…"',
+                next_step='If it is meant to stay: pytest --replay=NIGHT.json --record --reason "…"',
             )
         )
 

@@ -1,6 +1,8 @@
 """What runs on GitHub keeps the rules that keep a hardware runner safe."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -43,3 +45,18 @@ def test_inputs_are_never_text_of_a_script() -> None:
 
     assert scripts
     assert [script for script in scripts if "${{" in script] == []
+
+
+def test_night_keeps_its_history_outside_the_checkout(tmp_path: Path) -> None:
+    """The night's own way to name folders works with one that exists: with a space, pytest would look there for tests.
+
+    The second night of a runner would have died of `unrecognized arguments`.
+    """
+    words = re.findall(r'--(?:history|run|report|junitxml)=?(?= ?")', NIGHTLY.read_text())
+    assert words
+    assert [word for word in words if not word.endswith("=")] == []
+
+    argv = [sys.executable, "-m", "pytest", "-m", "gpu", "--profile=h200", "--plan", f"--history={tmp_path}"]
+    done = subprocess.run(argv, cwd=NIGHTLY.parents[2], capture_output=True, text=True, check=False)
+
+    assert "launch 1 baseline" in done.stdout, done.stdout + done.stderr
