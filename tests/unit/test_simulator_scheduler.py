@@ -89,6 +89,52 @@ def test_no_more_than_the_cap_run_at_once(flags: tuple[str, ...], cap: int) -> N
     assert len(server.waiting) == 100 - min(cap, 100)
 
 
+def test_fewer_may_run_than_the_server_says() -> None:
+    """With `admits` the batch stays smaller, and the cap that the server reports does not tell."""
+    server = scheduler("--max-running-requests", "4", "--sim-fault", "admits=3")
+    submit(server, 5)
+
+    assert max(step.running for step in run(server)) == 3
+    assert server.launch.max_running == 4
+
+
+@pytest.mark.parametrize(
+    ("fault", "factor"),
+    [("speculative:eager-past=1", 1.0), ("plain:eager-past=1", 1.6), ("eager-past=1", 1.6)],
+    ids=["of the other arm", "of this arm", "of both arms"],
+)
+def test_a_fault_can_belong_to_one_arm(fault: str, factor: float) -> None:
+    """The server without speculation has the faults of both arms and its own, and those of the other not."""
+    sound, faulty = scheduler(), scheduler("--sim-fault", fault)
+    for each in (sound, faulty):
+        submit(each, 2)
+
+    assert run(faulty)[1].duration_s == pytest.approx(run(sound)[1].duration_s * factor)
+
+
+def test_a_slow_prefill_leaves_decoding_alone() -> None:
+    """With `prefill-factor` the prefill pass takes so many times as long, and no other."""
+    sound, faulty = scheduler(), scheduler("--sim-fault", "prefill-factor=4")
+    for each in (sound, faulty):
+        submit(each, 1)
+
+    ratios = [slow.duration_s / fast.duration_s for slow, fast in zip(run(faulty), run(sound), strict=True)]
+    assert ratios == pytest.approx([4, 1, 1, 1])
+
+
+def test_a_weaker_draft_is_right_less_often() -> None:
+    """With `acceptance-factor` 0.5 a draft of probability 0.8 is right as often as one of 0.4."""
+    weaker, weak = (
+        scheduler(*EAGLE3, *fault, law=replace(laws.PLAIN, acceptance=Acceptance(probability=probability)))
+        for fault, probability in ((("--sim-fault", "acceptance-factor=0.5"), 0.8), ((), 0.4))
+    )
+    found = [submit(each, 1, new=200)[0] for each in (weaker, weak)]
+    for each in (weaker, weak):
+        run(each)
+
+    assert found[0].histogram == found[1].histogram
+
+
 def test_a_speculative_step_yields_one_token_and_the_right_drafts() -> None:
     """Tokens are 1 from prefill + a step each + the correct drafts, apart from those past the last token."""
     server = scheduler(*EAGLE3)
