@@ -16,6 +16,7 @@ pytest_plugins = (
     "fixtures.judging",
     "fixtures.outcomes",
     "fixtures.calibrating",
+    "fixtures.policies",
     "fixtures.timing",
     "fixtures.reporting",
     "pytester",
