@@ -91,6 +91,15 @@ def _cell(
     )
 
 
+def beside(whole: Night, variant: str, speedup: Mapping[int, float], **more: Any) -> Night:
+    """*whole* with another speculative variant, launched after each launch of eagle3."""
+    order = "ABBABAAB"[: max(c.launch for c in whole.cells)]
+    theirs = [c for c in night(speedup, order=order, **more).cells if c.variant == "eagle3"]
+    added = [replace(c, variant=variant, launch=10 * c.launch + 5) for c in theirs]
+    kept = [replace(c, launch=10 * c.launch) for c in whole.cells]
+    return replace(whole, cells=tuple(sorted([*kept, *added], key=lambda c: c.launch)))
+
+
 def recording(speedup: Mapping[int, float] = SPEEDUP, **more: Any) -> Night:
     """Two blocks, five windows: what a record is made from."""
     return night(speedup, order="ABBABAAB", windows=(1.0, 1.002, 0.998, 1.001, 0.999), day=1, **more)
