@@ -9,7 +9,8 @@ import httpx
 from fixtures.analysis.measurements import ServerFacts
 from fixtures.engines import Command, Counters
 from fixtures.load.prompts import Request
-from fixtures.load.sglang_reader import SGLangReader
+from fixtures.load.sglang_reader import SGLangReader, SGLangWholeReader
+from fixtures.load.streams import StreamReader
 
 SERVER = Path(__file__).parent / "servers" / "stepping.py"
 
@@ -32,11 +33,12 @@ class Scripted:
         return Command(argv=())
 
     def encode(self, request: Request, *, stream: bool) -> tuple[str, bytes]:
-        body = {"input_ids": request.prompt_ids, "sampling_params": {"max_new_tokens": request.output_tokens}}
+        sampling = {"max_new_tokens": request.output_tokens}
+        body = {"input_ids": request.prompt_ids, "sampling_params": sampling, "stream": stream}
         return "/generate", json.dumps(body).encode()
 
-    def reader(self, request: Request) -> SGLangReader:
-        return SGLangReader(request.output_tokens)
+    def reader(self, request: Request, *, stream: bool = True) -> StreamReader:
+        return SGLangReader(request.output_tokens) if stream else SGLangWholeReader(request.output_tokens)
 
     async def facts(self, client: httpx.AsyncClient) -> ServerFacts:
         return ServerFacts(engine="scripted", version="1")

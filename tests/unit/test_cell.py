@@ -4,7 +4,8 @@ import asyncio
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import httpx
 import pytest
@@ -42,10 +43,9 @@ def start() -> Iterator[Callable[..., subprocess.Popen[str]]]:
 
 
 def measure(
-    server: subprocess.Popen[str], concurrency: int, *, stall_s: float = 5, cap_s: float = 20, rounds: int = 2,
-    offsets: Sequence[float] = (), k: int = 2, engine: Scripted | None = None,
-) -> Attempt:  # fmt: skip
-    """Measure one cell of the scripted server."""
+    server: subprocess.Popen[str], concurrency: int, *, stall_s: float = 5, engine: Scripted | None = None, **more: Any
+) -> Attempt:
+    """Measure one cell of the scripted server; *more* is of its `Work`."""
     assert server.stdout
     port = int(server.stdout.readline())
 
@@ -61,7 +61,7 @@ def measure(
         progress=lambda _done, _needed: None,
         limits=SHORT_REQUESTS,
     )
-    work = Work(concurrency=concurrency, k=k, rounds=rounds, cap_s=cap_s, start_offsets_s=offsets)
+    work = Work(concurrency=concurrency, **{"k": 2, "rounds": 2, "cap_s": 20, **more})
     return asyncio.run(attempt(place, SHAPE, work))
 
 
@@ -72,6 +72,19 @@ def test_healthy_cell_counts(start: Callable[..., subprocess.Popen[str]]) -> Non
     assert cell.reasons == ()
     assert [w.requests_completed for w in cell.windows] == [16, 16]
     assert max(w.running_max or 0 for w in cell.windows) == 8
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
+def test_cell_is_counted_by_ends_when_it_ran_to_them(start: Callable[..., subprocess.Popen[str]], stream: bool) -> None:
+    """Streamed or whole, the same requests give windows by ends; a whole reply may be silent for its whole time."""
+    cell = measure(start("--step-ms", "8"), concurrency=8, stream=stream, to_the_end=True, stall_s=0.15)
+
+    assert cell.reasons == ()
+    assert [w.requests_completed for w in cell.at_ends] == [16, 16]
+    # A step of 8 + 8 × 0.05 ms gives 8 tokens.
+    assert sum(w.output_tokens for w in cell.at_ends) / sum(w.seconds for w in cell.at_ends) == pytest.approx(
+        952, rel=0.1
+    )
 
 
 @pytest.mark.parametrize(
@@ -134,7 +147,7 @@ def test_every_start_gives_one_throughput(start: Callable[..., subprocess.Popen[
     """Lock-step, evenly staggered and random starts measure the same server alike: drawn lengths forget the start."""
     found = {}
     for name, offsets in STARTS.items():
-        cell = measure(start(), concurrency=8, offsets=offsets, k=4, rounds=3)
+        cell = measure(start(), concurrency=8, start_offsets_s=offsets, k=4, rounds=3)
         assert cell.reasons == (), name
         found[name] = sum(w.output_tokens for w in cell.windows) / sum(w.seconds for w in cell.windows)
 

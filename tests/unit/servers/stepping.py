@@ -86,15 +86,23 @@ class Server:
             return
         job = Job(wanted=asked["sampling_params"]["max_new_tokens"], number=self.seen)
         self.waiting.append(job)
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
         try:
-            await self.stream(writer, job, fault)
+            await (self.stream(writer, job, fault) if asked.get("stream", True) else self.whole(writer, job))
         finally:
             self.running = [other for other in self.running if other is not job]
             self.waiting = [other for other in self.waiting if other is not job]
 
+    async def whole(self, writer: asyncio.StreamWriter, job: Job) -> None:
+        """Send the reply in one piece once it is complete."""
+        while await job.updates.get() < job.wanted:
+            pass
+        body = event(job, job.wanted, {"type": "length", "length": job.wanted}).removeprefix("data: ").encode()
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+        await writer.drain()
+
     async def stream(self, writer: asyncio.StreamWriter, job: Job, fault: str) -> None:
         """Send one event a token; at half of them a fault shows."""
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
         while job.made < job.wanted or not job.updates.empty():
             made = await job.updates.get()
             if fault and made >= job.wanted / 2:
