@@ -10,6 +10,7 @@ from fixtures.analysis.arms import summarise
 from fixtures.analysis.gate import Rules, judge
 from fixtures.analysis.measurements import Night
 from fixtures.analysis.record import make_record
+from fixtures.analysis.rules import Envelope
 from fixtures.reports import Context, ReportView, view_of
 from tests.perf.operating_characteristics.faults import CURVES, FAULTS, LEVELS, Fault
 from tests.perf.operating_characteristics.nights import H200, VARIANT, WORKLOAD, World
@@ -19,7 +20,7 @@ NOW = {**THEN, "driver": "580.173.02"}
 RULES = Rules(pairs=((VARIANT, WORKLOAD),))
 CAPPED = "capped: the server never ran more than 48 of 70 requests at once"
 
-KINDS = ("held", "regressed", "invalid", "unrecorded", "first", "partial", "beside")
+KINDS = ("held", "regressed", "invalid", "unrecorded", "first", "partial", "beside", "adaptive")
 
 
 def dressed(night: Night, environment: Mapping[str, object], status: str = "") -> Night:
@@ -47,6 +48,11 @@ def view(kind: str) -> ReportView:
     if kind == "beside":
         lighter = [replace(c, variant="lighter") for c in tonight.cells if c.variant == VARIANT]
         tonight = replace(tonight, cells=(*tonight.cells, *lighter))
+    rules = RULES
+    if kind == "adaptive":
+        theirs = [replace(c, variant="adaptive") for c in tonight.cells if c.variant == VARIANT]
+        tonight = replace(tonight, cells=(*tonight.cells, *theirs))
+        rules = replace(RULES, envelopes=(Envelope(variant="adaptive", static=(VARIANT,), workload=WORKLOAD),))
     history = [] if kind == "first" else [summarise(night) for night in earlier]
     held_against = None if kind == "unrecorded" else record
     context = Context(
@@ -55,4 +61,4 @@ def view(kind: str) -> ReportView:
         night_file=".benchmarks/0041_x.json",
         set_aside=(("0007_x.json", "is cut off"),),
     )
-    return view_of(tonight, held_against, history, judge(tonight, held_against, history, RULES), context)
+    return view_of(tonight, held_against, history, judge(tonight, held_against, history, rules), context)

@@ -250,6 +250,29 @@ def test_terminal_ends_with_the_table_and_the_sentence() -> None:
     assert text[-1] == "history: 0007_x.json was set aside: is cut off"
 
 
+def test_latency_says_where_it_stops_being_better() -> None:
+    """Beside throughput's crossover, in the page, the summary and the terminal."""
+    it = view("held")
+    texts = dict(it.pairs[0].latencies)
+
+    assert list(texts) == ["TPOT p50", "TPOT p95", "TTFT p50", "TTFT p95"]
+    assert texts["TPOT p50"].startswith("up to ")
+    assert f"<b>TPOT p50</b> {texts['TPOT p50']}".replace(" … ", "\u00a0…\u00a0") in page(it)
+    assert f"| up to C | {texts['TPOT p50']} |" in summary(it).replace("&#60;", "<")
+    assert any(f"TPOT p50 {texts['TPOT p50']}" in line for line in lines(it))
+
+
+def test_adaptive_variant_is_shown_beside_the_best_static_one() -> None:
+    """At each level with the arm that is best there: eagle3 at the lowest level, baseline at the highest."""
+    it = view("adaptive")
+    shown = next(pair for pair in it.pairs if pair.variant == "adaptive")
+
+    assert (shown.best[0].variant, shown.best[-1].variant) == ("eagle3", "baseline")
+    assert "Beside the best static arm" in page(it)
+    assert "| 250 | baseline | " in summary(it)
+    assert any("beside the best static arm: C=1 1.000x of eagle3 held" in line for line in lines(it))
+
+
 def test_environment_shows_what_changed_first() -> None:
     """A driver that is not the record's is the first line, with both values; nested values are told apart."""
     facts = view("held").facts
