@@ -53,6 +53,14 @@ def test_resumed_run_has_the_cells_of_the_killed_one(tmp_path: Path) -> None:
     assert resumed.find(("short", "baseline", 1, 4)) == CELL
 
 
+def test_launch_that_had_no_server_is_tried_again(tmp_path: Path) -> None:
+    """Its cells say why in this run; the run that continues it measures them."""
+    unserved = replace(CELL, rounds=(), valid=False, invalid_reasons=("server died",))
+    Ledger.create(tmp_path / "run", HEADER).append(unserved)
+
+    assert Ledger.resume(tmp_path / "run", HEADER).find(CELL.key) is None
+
+
 def test_line_cut_off_by_a_kill_is_measured_again(tmp_path: Path) -> None:
     """Half a line is no cell; the whole ones before it stay, and the next one starts on a line of its own."""
     ledger = Ledger.create(tmp_path / "run", HEADER)

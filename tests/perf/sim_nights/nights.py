@@ -59,7 +59,7 @@ pairs = [{{ variant = "eagle3", workload = "short" }}]
 [measurement]
 rounds = {rounds}
 blocks = 1
-window_seconds = 5
+window_seconds = {window_s}
 lateness = 6
 stall_seconds = 4
 cell_minutes = 0.5
@@ -94,6 +94,8 @@ class Plan:
     output_tokens: int = 56
     stream_interval: int = 16
     rounds: int = 2
+    window_s: float = 5.0
+    """The server is asked for its running requests twenty times in so long."""
     scale: float = 1.0
     """Beside a request of half a second the milliseconds vanish that a busy machine is late by."""
 
@@ -111,6 +113,7 @@ class Plan:
             output=self.output_tokens,
             interval=self.stream_interval,
             rounds=self.rounds,
+            window_s=self.window_s,
         )
 
     def _variant(self, name: str, fault: str) -> str:
@@ -167,6 +170,14 @@ def _start(argv: Sequence[str], output: TextIO, begun: Path) -> subprocess.Popen
         while not begun.exists() and process.poll() is None and time.monotonic() < until:
             time.sleep(0.1)
     return process
+
+
+def replayed(folder: Path) -> Ended:
+    """Judge again the night that was saved in *folder*, from its file alone."""
+    (saved,) = (folder / "history").rglob("*.json")
+    argv = [sys.executable, "-m", "pytest", f"--replay={saved}", "-p", "no:cacheprovider"]
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    return Ended(folder=folder, status=done.returncode, messages=(), output=done.stdout)
 
 
 def _files() -> Sequence[str]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.perf.sim_nights.nights import Ended, Plan, run
+from tests.perf.sim_nights.nights import Ended, Plan, replayed, run
 
 SOUND = Plan(rounds=3)
 RECORD = Path(__file__).with_name("sound.json")
@@ -54,6 +54,11 @@ JUDGED = {
     ),
     "acceptance lost": faulty("acceptance-lost", status=FAILS, says="regressed: .*acceptance"),
     "acceptance lost half-way": faulty("acceptance-lost-after=34", status=FAILS, says="regressed: .*acceptance"),
+    "capped on one arm": faulty(
+        "speculative:cap=48",
+        status=FAILS,
+        says="invalid: unequal confounds: max_running_requests: .* 48",
+    ),
     "retraction storm": faulty("kv-tokens=700", status=FAILS, says="invalid: .*capped: .* waited in the server"),
     "throttled half-way": faulty(
         "throttle-after-s=3.5", "launch-counter={folder}/launches", status=OPEN, says="inconclusive: .*launches"
@@ -105,6 +110,15 @@ def test_a_night_has_the_outcome_of_its_law(night: str, nights: Callable[[str], 
 
     assert ended.status == case.status, ended
     assert not case.says or ended.said(case.says), ended
+
+
+@pytest.mark.sim
+@pytest.mark.parametrize("night", ["the same law", "acceptance lost", "capped on one arm", "two modes of launches"])
+def test_a_saved_night_is_judged_alike(night: str, nights: Callable[[str], Ended]) -> None:
+    """The file alone ends as the night did: also one of an arm that never had a server, of which nothing was timed."""
+    ended = nights(night)
+
+    assert replayed(ended.folder).status == JUDGED[night].status
 
 
 @pytest.mark.sim
