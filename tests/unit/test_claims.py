@@ -62,6 +62,11 @@ def test_nothing_is_promised_of_what_is_not_measured(tiny: profiles.Profile) -> 
             id="an envelope as a whole",
         ),
         pytest.param(
+            ["profile", "variant", "workloads"],
+            [{"variant": "eagle3", "workloads": "short and long"}],
+            id="two workloads",
+        ),
+        pytest.param(
             ["profile", "variant", "workload"],
             [{"variant": "eagle3", "workload": "short"}, {"variant": "eagle3", "workload": "long"}],
             id="pairs as a whole",
