@@ -144,6 +144,14 @@ def test_the_policy_is_one_plain_sentence(speeds: Speeds, starts: str) -> None:
 DEAD = {"valid": False, "invalid_reasons": ("the server died",)}
 
 
+def one_after_the_other(speeds: Speeds) -> Night:
+    """A sweep whose variants were launched twice in a row each."""
+    night = sweep(speeds)
+    place = {name: 2 * i for i, name in enumerate(speeds)}
+    cells = [replace(c, launch=place[c.variant] + (1 if c.launch <= len(speeds) else 2)) for c in night.cells]
+    return replace(night, cells=tuple(cells), expected=tuple(c.key for c in cells))
+
+
 @pytest.mark.parametrize(
     ("night", "message"),
     [
@@ -167,6 +175,7 @@ DEAD = {"valid": False, "invalid_reasons": ("the server died",)}
             "not measured: eagle3 at C=100 has 0 of 2 launches",
             id="a variant that lacks a level",
         ),
+        pytest.param(one_after_the_other(THREE), r"in the order AABB .* measure A B B A", id="an order that is drift"),
         pytest.param(sweep(THREE, launches=1), "has 1 of 2 launches", id="one launch an arm"),
         pytest.param(sweep({BASELINE: {1: 100}}), "of these chat has baseline: measure with", id="baseline alone"),
         pytest.param(sweep({"eagle3": {1: 100}}), "of these chat has eagle3: measure with", id="no baseline"),
