@@ -11,14 +11,16 @@ from fixtures.analysis.measurements import BASELINE, Cell, Night, Streaming
 from fixtures.analysis.record import Refused, make_record
 from fixtures.analysis.streaming import StreamingTax, streaming_taxes
 from fixtures.analysis.windows import Loop, at_ends, cut
+from fixtures.launches import night as launches
 from fixtures.load.prompts import Shape
-from fixtures.planning import estimate
+from fixtures.planning import estimate, plan
 from fixtures.profiles import load
 from fixtures.simulator import laws
 from fixtures.simulator.law import Law
 from fixtures.simulator.truth.streams import Arm, Virtual
 from fixtures.whole_replies import measurements
 from tests.unit.handmade import RULES, night, recording
+from tests.unit.scripted import Scripted
 
 TOP = 64
 NOISE = (0.004, -0.004, -0.004, 0.004)
@@ -156,6 +158,19 @@ def test_plan_counts_the_level_that_is_measured_twice() -> None:
     once, twice = (estimate(profile, [1, 250], 1, 3, (), whole).cells_s for whole in (None, 250))
 
     assert twice - once == pytest.approx(6 * profile.measurement.window_seconds)
+
+
+@pytest.mark.parametrize(
+    ("whole", "says", "asks"), [(250, True, False), (None, False, True)], ids=["recording", "judging"]
+)
+def test_plan_says_that_the_level_is_measured_twice(whole: int | None, says: bool, asks: bool) -> None:
+    """A run that records does so, and has all its blocks; one that judges asks for the second one on a suspicion."""
+    profile = load("h200")
+    each = estimate(profile, [1, 250], 1, 3, (), whole)
+    told = "\n".join(plan(profile, Scripted(), launches(profile, [BASELINE], 2), [1, 250], ["short"], each, whole))
+
+    assert ("C = 250 once more without streaming" in told) is says
+    assert ("only on a suspicion" in told) is asks
 
 
 def test_time_to_go_counts_it_too() -> None:

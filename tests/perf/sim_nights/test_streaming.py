@@ -4,10 +4,11 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from fixtures import profiles
-from fixtures.analysis.measurements import BASELINE
+from fixtures.analysis.measurements import BASELINE, Cell
 from fixtures.simulator import laws, truth
 from fixtures.simulator.truth.streams import Virtual
 from tests.perf.sim_nights.nights import Ended, Plan, run
@@ -56,6 +57,18 @@ def test_tax_is_found(night: str, variant: str, nights: Callable[[str], Ended]) 
     arm = truth.Arm(steps=PLAN.steps if variant != BASELINE else None)
 
     assert taxes(ended)[variant] == pytest.approx(true_tax(arm, ended.folder), abs=0.025), ended
+
+
+@pytest.mark.sim
+@pytest.mark.parametrize("night", ["calibrated"])
+def test_only_the_top_level_is_asked_without_streaming(night: str, nights: Callable[[str], Ended]) -> None:
+    """It stays inside the streamed cell: no cell of its own that something could take for an ordinary one."""
+    lines = (nights(night).folder / "run" / "cells.jsonl").read_bytes().splitlines()
+    cells = [msgspec.json.decode(line, type=Cell) for line in lines]
+
+    assert len(cells) == len({cell.key for cell in cells})
+    assert {cell.concurrency for cell in cells if cell.streaming} == {TOP}
+    assert all(len(cell.streaming.whole) == PLAN.rounds for cell in cells if cell.streaming)
 
 
 @pytest.mark.sim
