@@ -6,9 +6,18 @@ from dataclasses import replace
 import msgspec
 import pytest
 
+from fixtures.analysis.crossover import Shape
 from fixtures.analysis.measurements import Night
 from fixtures.analysis.record import Record, Refused, comparable, make_record
 from tests.unit.handmade import SPEEDUP, changed, night, recording, without
+
+
+def test_tie_with_baseline_is_recorded_of_a_variant_that_drafts_nothing() -> None:
+    """Speculation that is loaded and idle has no crossover; what it costs is its ratio, and that is gated."""
+    (workload,) = make_record(recording(dict.fromkeys(SPEEDUP, 1.0), acceptance=1.0), "idle").workloads.values()
+
+    assert workload.variants["eagle3"].crossover.shape is Shape.NOT_RESOLVED
+    assert {level["class"] for level in workload.variants["eagle3"].levels.values()} == {"grey"}
 
 
 def test_record_holds_what_was_measured() -> None:

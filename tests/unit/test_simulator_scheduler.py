@@ -287,3 +287,22 @@ def test_adaptive_thresholds_follow_the_running_batch(tmp_path: Path) -> None:
             server.abort(job)
 
     assert drafts == {28: 3, 29: 0, 40: 0}
+
+
+def test_a_switch_is_paid_for_once(tmp_path: Path) -> None:
+    """The first step with another number of drafts costs the switch, the next one does not, and back costs it again."""
+    config = tmp_path / "adaptive.json"
+    config.write_text(json.dumps({"1": {"candidate_steps": [3]}, "2": {"candidate_steps": [0]}}))
+    flags = (*EAGLE3, "--speculative-adaptive", "--speculative-adaptive-config", str(config))
+    servers = [scheduler(*flags, law=replace(laws.PLAIN, switch_s=switch_s)) for switch_s in (0.0, 0.004)]
+    seconds = []
+    for server in servers:
+        submit(server, 1, new=100)
+        alone = [server.step(), server.step(), server.step()]
+        (second,) = submit(server, 1, new=100)
+        together = [server.step(), server.step(), server.step()]
+        server.abort(second)
+        seconds.append([step.duration_s for step in (*alone, *together, server.step(), server.step())])
+
+    paid = [dear - free for free, dear in zip(*seconds, strict=True)]
+    assert paid == pytest.approx([0, 0, 0, 0, 0.004, 0, 0.004, 0])

@@ -1,6 +1,7 @@
 """The truth of a law: against a closed form, against the server's own scheduler, and against what was published."""
 
 import ast
+import json
 import math
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -190,6 +191,21 @@ def test_truth_and_the_servers_scheduler_agree(flags: tuple[str, ...], arm: trut
 
     assert [w.seconds for w in server] == pytest.approx([w.seconds for w in expected], rel=1e-9)
     assert [w.output_tokens for w in server] == pytest.approx([w.output_tokens for w in expected], rel=1e-9)
+
+
+@pytest.mark.parametrize("concurrency", [4, 8, 9, 14])
+def test_truth_and_an_adaptive_scheduler_agree(tmp_path: Path, concurrency: int) -> None:
+    """Below, at and above a threshold, and with a price on every switch, the windows are the same."""
+    config, workload = tmp_path / "adaptive.json", shape(40, 32)
+    config.write_text(json.dumps({"1": {"candidate_steps": [3]}, "9": {"candidate_steps": [0]}}))
+    sizes = ("--cuda-graph-bs-decode", *map(str, range(1, 17)))
+    flags = (*EAGLE3, "--speculative-adaptive", "--speculative-adaptive-config", str(config), *sizes)
+    law = replace(CROWDED, all_reduce=None, switch_s=3e-3)
+
+    server = server_windows(law, flags, concurrency, workload, 4)
+    expected = truth.windows(law, truth.Arm(steps=3, thresholds={1: 3, 9: 0}), concurrency, workload, rounds=4)
+
+    assert [w.seconds for w in server] == pytest.approx([w.seconds for w in expected], rel=1e-9)
 
 
 def test_truth_shares_no_formula_with_the_server() -> None:
