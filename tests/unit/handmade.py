@@ -35,6 +35,7 @@ def window(tok_s: float, level: int, acceptance: float | None = None, **more: An
         "verify_steps": None if acceptance is None else 100,
         "step_s": tpot * (acceptance or 1),
         "running_mean": float(level),
+        "queued_mean": 0.0,
     }
     return Window(**{**values, **more})
 

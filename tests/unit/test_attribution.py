@@ -43,10 +43,9 @@ def _cell(cell: Cell, factors: dict[str, float]) -> Cell:
     [
         ({"output_tokens": 0.9, "acceptance_length": 0.9}, "acceptance length"),
         ({"output_tokens": 0.9, "step_s": 1 / 0.9}, "step time"),
-        ({"output_tokens": 0.9, "running_mean": 0.9}, "admitted requests"),
         ({"output_tokens": 0.9}, "rest (prefill, queueing, client)"),
     ],
-    ids=["shorter acceptance", "longer steps", "fewer admitted", "longer prefill"],
+    ids=["shorter acceptance", "longer steps", "longer prefill"],
 )
 def test_single_fault_lands_in_its_own_term(factors: dict[str, float], term: str) -> None:
     """A tenth of the speed-up is lost for one reason: at least 90 % of the loss is in that reason's term."""
@@ -55,6 +54,56 @@ def test_single_fault_lands_in_its_own_term(factors: dict[str, float], term: str
     assert found.largest == term
     assert found.terms()[term] / found.speedup == pytest.approx(1.0, abs=0.1)
     assert found.slower_arm == "variant"
+
+
+def test_fewer_admitted_are_named() -> None:
+    """A tenth of the requests waits in the server, and a tenth of the speed-up is lost."""
+    found = at_one(rewound(eagle3(output_tokens=0.9), variant="eagle3", running_mean=0.9, queued_mean=0.1))
+
+    assert found.largest == "admitted requests"
+    assert found.terms()["admitted requests"] / found.speedup == pytest.approx(1.0, abs=0.1)
+
+
+def served(*, step_s: float = 0.01, acceptance: float = 3.0, rest_s: float = 0.001, prefill_s: float = 0.01) -> Night:
+    """A night at C = 4 whose eagle3 takes *step_s* for each step and *rest_s* for each token beside the steps."""
+    seconds = step_s / acceptance / 4 + rest_s
+    values = {
+        "output_tokens": 10 / seconds,
+        "acceptance_length": acceptance,
+        "step_s": step_s + 0.1 * prefill_s,
+        "prefills_a_step": 0.1,
+        "turnaround_s": step_s + prefill_s,
+    }
+    whole = rewound(night({1: 1.5, 4: 1.3}, order="ABBABAAB", day=20), prefills_a_step=0.1, turnaround_s=0.02)
+    return rewound(whole, variant="eagle3", level=4, **values)
+
+
+@pytest.mark.parametrize(
+    ("change", "term"),
+    [
+        ({"acceptance": 2.0}, "acceptance length"),
+        ({"step_s": 0.015}, "step time"),
+        ({"rest_s": 0.002, "prefill_s": 0.06}, "rest (prefill, queueing, client)"),
+    ],
+    ids=["shorter acceptance", "longer steps", "longer prefill, before every tenth step"],
+)
+def test_one_change_is_one_term_however_much_prefill_there_is(change: dict[str, float], term: str) -> None:
+    """Steps and acceptance rule half of the time: what they change is all theirs, and prefill is not called a step."""
+    against = make_record(served(), "half of the time is prefill")
+    found = judge(served(**change), against, [], RULES).rows[1].attribution
+    assert found is not None
+
+    assert abs(found.speedup) > 0.2
+    assert found.terms()[term] == pytest.approx(found.speedup, rel=0.02)
+
+
+def test_a_night_that_does_not_tell_prefill_from_steps_is_compared_as_seen() -> None:
+    """Against a record from before the suite could, a step is what it was then: with the prefill between."""
+    against = make_record(rewound(served(), prefills_a_step=None), "an older suite's")
+    found = judge(served(), against, [], RULES).rows[1].attribution
+    assert found is not None
+
+    assert found.step == pytest.approx(0.0, abs=1e-9)
 
 
 def test_terms_add_up_to_the_speedup() -> None:

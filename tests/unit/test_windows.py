@@ -3,7 +3,18 @@
 import pytest
 
 from fixtures.analysis.measurements import RequestTrace
-from fixtures.analysis.windows import Loop, Sample, acceptance_length, cut, edges, in_flight_deficit, step_s, tpot_s
+from fixtures.analysis.windows import (
+    Loop,
+    Sample,
+    acceptance_length,
+    cut,
+    edges,
+    in_flight_deficit,
+    prefills_a_step,
+    step_s,
+    tpot_s,
+    turnaround_s,
+)
 
 
 def trace(index: int, sent: float, ended: float, tokens: int = 10, **more: object) -> RequestTrace:
@@ -102,6 +113,46 @@ def test_acceptance_length_leaves_out_the_token_that_prefill_made() -> None:
 def test_step_time_counts_steps_and_not_tokens(verify_steps: int | None, expected: float) -> None:
     """Nine tokens after the first in 0.9 s are nine steps of 0.1 s, or three of 0.3 s under speculation."""
     assert step_s([trace(0, 0.0, 1.0, verify_steps=verify_steps)]) == pytest.approx(expected)
+
+
+def request(index: int, *, sent: float, first: float, ended: float, tokens: int = 11) -> RequestTrace:
+    """Return a request whose first token came at *first*."""
+    events = ((first, 1), (ended, tokens))
+    return RequestTrace(index=index, expected_tokens=tokens, sent_s=sent, events=events, ended_s=ended)
+
+
+@pytest.mark.parametrize(
+    ("firsts", "expected"),
+    [
+        ((1.0,), 0.0),
+        ((1.0, 4.0, 7.0), 0.2),
+        ((1.0, 4.0, 4.1, 7.0), 0.2),
+        ((1.0, 1.1, 0.5, 12.0), 0.0),
+    ],
+    ids=["alone", "two passes of others", "two requests in one pass", "its own pass, and those before and after"],
+)
+def test_prefills_of_others_are_counted_between_steps(firsts: tuple[float, ...], expected: float) -> None:
+    """Ten steps of a second, and the passes of others that came between them: several first tokens may be of one."""
+    traces = [request(n, sent=0.0, first=first, ended=first + 10) for n, first in enumerate(firsts)]
+
+    assert prefills_a_step(traces, traces[:1]) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("sent", [1.0, 1.5], ids=["at once", "by a late client"])
+def test_turnaround_is_the_servers_whenever_the_client_sent(sent: float) -> None:
+    """From the completion to the first token of what took its place 2 s: the server was busy with a step meanwhile."""
+    done = request(0, sent=0.0, first=0.1, ended=1.0)
+    next_one = request(1, sent=sent, first=3.0, ended=9.0)
+
+    assert turnaround_s([done, next_one], [next_one]) == pytest.approx(2.0)
+
+
+def test_a_request_that_took_no_place_has_no_turnaround() -> None:
+    """The first requests of a loop follow no completion."""
+    first = request(0, sent=0.0, first=0.1, ended=1.0)
+
+    assert turnaround_s([first], [first]) is None
+    assert prefills_a_step([first], []) is None
 
 
 def test_in_flight_deficit_is_the_missing_share() -> None:
