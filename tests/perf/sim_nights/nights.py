@@ -58,6 +58,7 @@ stream_interval = {interval}
 pairs = [{{ variant = "eagle3", workload = "short" }}]
 [measurement]
 rounds = {rounds}
+k = {{ 1 = {k} }}
 blocks = 1
 window_seconds = {window_s}
 lateness = 6
@@ -94,6 +95,7 @@ class Plan:
     output_tokens: int = 56
     stream_interval: int = 16
     rounds: int = 2
+    k: int = 1
     window_s: float = 5.0
     """The server is asked for its running requests twenty times in so long."""
     scale: float = 1.0
@@ -113,6 +115,7 @@ class Plan:
             output=self.output_tokens,
             interval=self.stream_interval,
             rounds=self.rounds,
+            k=self.k,
             window_s=self.window_s,
         )
 
@@ -172,10 +175,15 @@ def _start(argv: Sequence[str], output: TextIO, begun: Path) -> subprocess.Popen
     return process
 
 
-def replayed(folder: Path) -> Ended:
+def saved(folder: Path) -> Path:
+    """Return the file of the night that was saved in *folder*."""
+    (path,) = (folder / "history").rglob("*.json")
+    return path
+
+
+def replayed(folder: Path, *options: str) -> Ended:
     """Judge again the night that was saved in *folder*, from its file alone."""
-    (saved,) = (folder / "history").rglob("*.json")
-    argv = [sys.executable, "-m", "pytest", f"--replay={saved}", "-p", "no:cacheprovider"]
+    argv = [sys.executable, "-m", "pytest", f"--replay={saved(folder)}", "-p", "no:cacheprovider", *options]
     done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     return Ended(folder=folder, status=done.returncode, messages=(), output=done.stdout)
 
