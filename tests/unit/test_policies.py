@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 from argparse import ArgumentTypeError
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from fixtures.analysis.measurements import BASELINE
 from fixtures.analysis.policy import policy_of
 from fixtures.analysis.policy_contenders import PolicyError
 from fixtures.analysis.rules import Rules
-from fixtures.options import shares
+from fixtures.options import Settings, shares
 from fixtures.policies import save, workload_of
 from tests.unit.sweeps import WORKLOAD, sweep
 from tests.unit.test_policy import THREE, Speeds
@@ -91,6 +91,23 @@ def test_contradiction_is_a_usage_error(arguments: list[str], message: str) -> N
 
     assert done.returncode == pytest.ExitCode.USAGE_ERROR
     assert message in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("asked", "every"),
+    [
+        ({}, False),
+        ({"blocks": 2}, False),
+        ({"policy": Path("x")}, False),
+        ({"policy": Path("x"), "blocks": 2}, True),
+    ],
+    ids=["a night", "a night of two blocks", "a policy", "a policy of two blocks"],
+)
+def test_a_policy_of_two_blocks_needs_no_suspicion(asked: dict[str, Any], every: bool) -> None:
+    """With --policy, --blocks 2 asks for twice the launches; a night's second block waits for a suspicion."""
+    nothing: dict[str, Any] = dict.fromkeys((field.name for field in fields(Settings)), None)
+
+    assert Settings(**{**nothing, "record": False, "calibrate": False, **asked}).every_block is every
 
 
 def test_a_load_is_shares_of_time() -> None:

@@ -90,6 +90,16 @@ def test_the_same_winner_is_resolved_on_a_quiet_node() -> None:
     assert (there.chosen, there.at_stake) == ("eagle3", 0.0)
 
 
+def test_caution_that_costs_is_said() -> None:
+    """Unresolved at C = 70, one step is served there, and three everywhere would serve 2.4 % more: the page says so."""
+    of = policy(at_70(800, 1000, 1030), noise=0.025)
+    said = "- By the medians the policy serves 2.4% less under this load than `eagle3` everywhere:"
+
+    assert of.never_switching == "eagle3"
+    assert said in page(of, slots_of(of))
+    assert "less under this load" not in page(policy(THREE), slots_of(policy(THREE)))
+
+
 def test_an_optimum_that_comes_and_goes_is_kept() -> None:
     """Nothing smooths the choices: where speculation pays again above a level, it is served again."""
     speeds = {BASELINE: {1: 100, 8: 1000, 32: 2000}, "eagle3": {1: 150, 8: 900, 32: 2200}}

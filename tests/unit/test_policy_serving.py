@@ -189,6 +189,7 @@ def test_an_engine_without_adaptive_speculation_gets_the_table() -> None:
     assert slots_of(of) is None
     assert [choice.chosen for choice in of.shown] == ["eagle3", "eagle3", "eagle3-light", BASELINE]
     assert "- llama_cpp has no adaptive speculation: choose one variant for the load." in page(of, None)
+    assert "- Without switching, `eagle3-light` serves this load best." in page(of, None)
     assert "## Serving it" not in page(of, None)
 
 
