@@ -1,6 +1,6 @@
 """Which variant is best at a level, how sure that is and what it gains: sweeps whose answers are stated by hand."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fixtures.analysis.measurements import BASELINE, Night
+from fixtures.analysis.measurements import BASELINE, Cell, Night
 from fixtures.analysis.policy import Policy, policy_of
 from fixtures.analysis.policy_contenders import PolicyError
 from fixtures.analysis.policy_page import page, sentence
@@ -154,6 +154,11 @@ def test_the_policy_is_one_plain_sentence(speeds: Speeds, starts: str) -> None:
 DEAD = {"valid": False, "invalid_reasons": ("the server died",)}
 
 
+def without(night: Night, gone: Callable[[Cell], bool]) -> Night:
+    """*night* as it is when it was cut short: some cells are missing, and were expected."""
+    return replace(night, cells=tuple(cell for cell in night.cells if not gone(cell)))
+
+
 def one_after_the_other(speeds: Speeds) -> Night:
     """A sweep whose variants were launched twice in a row each."""
     night = sweep(speeds)
@@ -179,6 +184,16 @@ def one_after_the_other(speeds: Speeds) -> Night:
             replace(sweep(THREE), cells=sweep(THREE).cells[:-1]),
             "not measured: baseline at C=100 has 1 of 2 launches",
             id="a cell that is missing",
+        ),
+        pytest.param(
+            without(sweep(THREE), lambda cell: cell.variant == "eagle3-light"),
+            "not measured: eagle3-light at C=1 has 0 of 2 launches",
+            id="a variant that was never launched",
+        ),
+        pytest.param(
+            without(sweep(THREE), lambda cell: cell.concurrency == 100),
+            "not measured: baseline at C=100 has 0 of 2 launches",
+            id="a level that nobody came to",
         ),
         pytest.param(
             sweep({**THREE, "eagle3": {1: 200, 10: 1300, 30: 2100}}),
