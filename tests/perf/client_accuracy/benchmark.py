@@ -23,17 +23,22 @@ from typing import Any
 
 import numpy as np
 
-from tests.perf.client_accuracy.accuracy import Errors, Run, errors
+from tests.perf.client_accuracy import sglang_clients
+from tests.perf.client_accuracy.accuracy import Errors, Run, errors, joined, placed
 from tests.perf.client_accuracy.goals import judge
 from tests.perf.client_accuracy.table import as_markdown
 
 HERE = Path(__file__).parent
-CLIENTS = ("ours", "ours, none ahead", "httpx", "aiohttp")
+OURS = ("ours", "ours, none ahead")
+CLIENTS = (*OURS, "httpx", "aiohttp", *sglang_clients.CLIENTS)
 LIMIT = "C epoll"
 RUN_LIMIT_S = 120
 
 Row = dict[str, Any]
 """One client in one scenario: names and medians, as in the JSON."""
+
+Figures = dict[str, float | None]
+"""One run of one client; None for what the client does not tell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,9 +71,14 @@ class Bench:
     binaries: Path
     fifo: bool
 
+    @property
+    def log(self) -> Path:
+        """The server's log of the last run."""
+        return self.binaries / "server.log"
+
     def server(self, scenario: Scenario) -> list[str]:
         """Return the command of the server."""
-        arguments = [str(scenario.interval_us), str(scenario.tokens_per_event)]
+        arguments = [str(scenario.interval_us), str(scenario.tokens_per_event), str(self.log)]
         return [*self._place(0, 6), str(self.binaries / "paced_server"), *arguments]
 
     def client(self, name: str, port: int, scenario: Scenario) -> list[str]:
@@ -77,7 +87,7 @@ class Bench:
         arguments = [*map(str, numbers), scenario.path]
         if name == LIMIT:
             return [*self._place(1, 5), str(self.binaries / "epoll_client"), *arguments]
-        module = "tests.perf.client_accuracy.clients"
+        module = "tests.perf.client_accuracy." + ("sglang_clients" if name in sglang_clients.CLIENTS else "clients")
         return [*self._place(1, 5), sys.executable, "-m", module, name, *arguments]
 
     def _place(self, core: int, priority: int) -> list[str]:
@@ -111,35 +121,47 @@ def run_once(bench: Bench, scenario: Scenario, name: str) -> tuple[Errors, dict[
         command = bench.client(name, port, scenario)
         done = subprocess.run(command, check=True, stdout=subprocess.PIPE, timeout=RUN_LIMIT_S)
     head, _, stamps = done.stdout.partition(b"\n")
+    told = json.loads(head)
+    log = np.fromfile(bench.log, np.int64).reshape(-1, 4)
+    if "requests" in told:
+        events = placed(told.pop("requests"), log)
+    elif name in OURS:
+        events = joined(np.frombuffer(stamps, np.int64).reshape(-1, 4), log)
+    else:
+        events = np.frombuffer(stamps, np.int64).reshape(-1, 5)
     tokens = scenario.concurrency * scenario.waves * scenario.tokens
-    run = Run(events=np.frombuffer(stamps, np.int64).reshape(-1, 5), tokens=tokens, **json.loads(head))
-    return errors(run), account
+    return errors(Run(events=events, tokens=tokens, **told)), account
 
 
 def measure(bench: Bench, scenario: Scenario, names: Sequence[str], rounds: int) -> list[Row]:
-    """Return one row of medians for each client, rounds interleaved."""
-    runs: dict[str, list[dict[str, float]]] = {name: [] for name in names}
+    """Return one row of medians for each client, rounds interleaved; a row of why for one that cannot run here."""
+    missing = {name: why for name in names if name in sglang_clients.CLIENTS and (why := sglang_clients.missing(name))}
+    runs: dict[str, list[Figures]] = {name: [] for name in names if name not in missing}
     for _ in range(rounds):
-        for name in names:
+        for name, of_name in runs.items():
             found, account = run_once(bench, scenario, name)
-            runs[name].append(found.as_dict() | {"server_worst_tick_us": account.get("worst_tick_us", 0.0)})
+            of_name.append(found.as_dict() | {"server_worst_tick_us": account.get("worst_tick_us", 0.0)})
     rows = [_row(scenario, name, of_name) for name, of_name in runs.items()]
     limit = next((row["cpu_us_per_event"] for row in rows if row["client"] == LIMIT), None)
     for row in rows:
         row["cpu_over_limit"] = row["cpu_us_per_event"] / limit if limit else None
-    return rows
+    return rows + [{"scenario": scenario.name, "client": name, "not_installed": why} for name, why in missing.items()]
 
 
-def _row(scenario: Scenario, name: str, runs: Sequence[dict[str, float]]) -> Row:
-    figures = {key: median(run[key] for run in runs) for key in runs[0]}
+def _row(scenario: Scenario, name: str, runs: Sequence[Figures]) -> Row:
     named = {
         "scenario": scenario.name,
         "client": name,
         "rounds": len(runs),
         "interval_ms": scenario.interval_us * scenario.tokens_per_event / 1000,
-        "achieved": figures["tok_s"] / scenario.ideal_tok_s,
+        "achieved": median(run["tok_s"] or 0.0 for run in runs) / scenario.ideal_tok_s,
     }
-    return named | figures
+    return named | {key: _median([run[key] for run in runs]) for key in runs[0]}
+
+
+def _median(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return median(known) if known else None
 
 
 def scenarios() -> list[Scenario]:

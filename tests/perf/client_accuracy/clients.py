@@ -1,7 +1,8 @@
 """The clients that are compared, each in a process of its own: `clients NAME PORT CONCURRENCY TOKENS WAVES PATH`.
 
 Each keeps CONCURRENCY streams in flight until CONCURRENCY x WAVES requests are done, and writes one line of JSON and
-then the stamps of every event, as `accuracy.Run` has them.
+then the stamps of every event, as `accuracy.Run` has them. Our own keeps what the suite's readers keep, no more, and
+writes number, sent, received and tokens so far of each event, for `accuracy.joined`.
 """
 
 import asyncio
@@ -22,7 +23,10 @@ from fixtures.load.openai_reader import OpenAIReader
 from fixtures.load.sglang_reader import SGLangReader
 from fixtures.load.transport import open_transport
 
-ID_FIELD = b'"id":"'
+ID_FIELD, TEXT_FIELD = b'"id":"', b'"text":"'
+
+NUMBER_DIGITS = 8
+"""The paced server's text begins with the number that it gave the request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,9 +60,14 @@ class Took:
 
     sent_ns: int = 0
     pieces: list[tuple[int, bytes]] = field(default_factory=list)
+    reader: SGLangReader | OpenAIReader | None = None
+    """In place of the pieces, where the suite's own readers took them."""
 
-    def events(self, number: int) -> Iterator[tuple[int, int, int, int, int]]:
+    def events(self, number: int) -> Iterator[tuple[int, ...]]:
         """Yield a row of stamps for each event; an event's stamp is that of its last piece."""
+        if self.reader:
+            number = int(self.reader.head.partition(TEXT_FIELD)[2][:NUMBER_DIGITS])
+            yield from ((number, self.sent_ns, stamp, tokens) for stamp, tokens in self.reader.events)
         rest = b""
         for stamp, piece in self.pieces:
             *whole, rest = (rest + piece).split(b"\n\n")
@@ -111,30 +120,16 @@ async def _work(job: Job, workers: int, one: Callable[[Took], Awaitable[None]]) 
     return done
 
 
-def _reader(job: Job, took: Took) -> SGLangReader | OpenAIReader:
-    """Return the suite's own reader, which also keeps what it was fed."""
-    base: type[SGLangReader | OpenAIReader] = SGLangReader if job.path == "/generate" else OpenAIReader
-    keep = took.pieces.append
-
-    class Recording(base):  # type: ignore[misc, valid-type]
-        def feed(self, stamp_ns: int, data: bytes) -> None:
-            keep((stamp_ns, data))
-            super().feed(stamp_ns, data)
-
-    return Recording(job.tokens)
-
-
 def _ours(*, ahead: int) -> Client:
     """Run the suite's transport and readers, *ahead* requests a stream encoded and in line before their turn."""
 
     async def run(job: Job) -> tuple[list[Took], dict[str, Any]]:
         transport = open_transport(job.url, connections=job.concurrency, connect_s=10, first_byte_s=60, stall_s=60)
-        readers = []
+        kind = SGLangReader if job.path == "/generate" else OpenAIReader
         async with httpx.AsyncClient(transport=transport, base_url=job.url, timeout=None, trust_env=False) as http:
 
             async def one(took: Took) -> None:
-                reader = _reader(job, took)
-                readers.append(reader)
+                took.reader = reader = kind(job.tokens)
                 request = http.build_request("POST", job.path, content=job.body)
                 request.extensions["reader"] = reader
                 response = await http.send(request)
@@ -145,6 +140,7 @@ def _ours(*, ahead: int) -> Client:
             await transport.connect(job.concurrency)
             with _measured() as used:
                 done = await _work(job, job.concurrency * (1 + ahead), one)
+        readers = [took.reader for took in done if took.reader]
         share = sum(reader.coalesced for reader in readers) / sum(reader.reads for reader in readers)
         return done, used | {"clock": transport.clock, "coalesced_share": share}
 

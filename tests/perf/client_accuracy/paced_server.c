@@ -1,12 +1,14 @@
 /* A server that sends tokens exactly on time and says when it did.
  *
- *   paced_server INTERVAL_US TOKENS_PER_EVENT   listens on a free loopback port, prints it, serves until SIGTERM,
- *                                               then prints a line of JSON about itself
+ *   paced_server INTERVAL_US TOKENS_PER_EVENT LOG   listens on a free loopback port, prints it, serves until SIGTERM,
+ *                                                   then prints a line of JSON about itself and writes LOG
  *
  * All streams get their token in one burst each step, as a decode batch does: the hardest case for a client. The id of
  * each event is 32 digits: when the request arrived (the kernel's stamp of its last segment, so that a server busy with
  * its burst does not count as a late client), and when this event was sent, both CLOCK_MONOTONIC ns. Events
- * look like SGLang's: POST /generate has all token ids so far, POST /v1/completions only the new text.
+ * look like SGLang's: POST /generate has all token ids so far, POST /v1/completions only the new text. The text is the
+ * request's number, for clients that keep nothing else: LOG has four int64 an event, the request's number, when it
+ * arrived, when the event was sent, and the tokens so far.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -23,11 +25,11 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MAX_FDS = 4096, MAX_TOKENS = 4096, IN_BYTES = 65536, OUT_BYTES = 131072 };
+enum { MAX_FDS = 4096, MAX_TOKENS = 4096, MAX_LOGGED = 1 << 20, IN_BYTES = 65536, OUT_BYTES = 131072 };
 
 typedef struct {
     int fd, streaming, openai, in_length, pending, sent_head;
-    long tokens, made, told;
+    long tokens, made, told, number;
     uint64_t requested;
     char in[IN_BYTES], out[OUT_BYTES];
 } Connection;
@@ -39,6 +41,8 @@ static int64_t offset;
 static char ids[MAX_TOKENS * 8];
 static int ids_end[MAX_TOKENS + 1];
 static uint64_t worst_tick_ns, events, blocked;
+static long requests;
+static int64_t logged[MAX_LOGGED][4];
 static volatile sig_atomic_t stopping;
 
 static uint64_t now(void) {
@@ -115,14 +119,14 @@ static int event_body(const Connection *c, char *out, uint64_t sending) {
     if (c->openai)
         return sprintf(out,
             "{\"id\":\"%s\",\"object\":\"text_completion\",\"created\":1764000000,\"model\":\"default\",\"choices\":["
-            "{\"index\":0,\"text\":\" token\",\"logprobs\":null,\"finish_reason\":%s,\"matched_stop\":null}],\"usage\":"
+            "{\"index\":0,\"text\":\"%08ld\",\"logprobs\":null,\"finish_reason\":%s,\"matched_stop\":null}],\"usage\":"
             "{\"prompt_tokens\":128,\"total_tokens\":%ld,\"completion_tokens\":%ld,\"prompt_tokens_details\":null}}",
-            id, finished ? "\"length\"" : "null", 128 + c->made, c->made);
+            id, c->number, finished ? "\"length\"" : "null", 128 + c->made, c->made);
     return sprintf(out,
-        "{\"output_ids\":[%.*s],\"meta_info\":{\"id\":\"%s\",\"finish_reason\":%s,\"prompt_tokens\":128,"
-        "\"weight_version\":\"default\",\"num_retractions\":0,\"reasoning_tokens\":0,\"completion_tokens\":%ld,"
+        "{\"text\":\"%08ld\",\"output_ids\":[%.*s],\"meta_info\":{\"id\":\"%s\",\"finish_reason\":%s,"
+        "\"prompt_tokens\":128,\"weight_version\":\"default\",\"num_retractions\":0,\"reasoning_tokens\":0,\"completion_tokens\":%ld,"
         "\"cached_tokens\":0,\"cached_tokens_details\":null,\"dp_rank\":null}}",
-        ids_end[c->made], ids, id, finished ? "{\"type\":\"length\",\"length\":128}" : "null", c->made);
+        c->number, ids_end[c->made], ids, id, finished ? "{\"type\":\"length\",\"length\":128}" : "null", c->made);
 }
 
 /* One decode step of one stream. */
@@ -135,9 +139,12 @@ static void step(Connection *c) {
         size = sprintf(wire, "HTTP/1.1 200 OK\r\nserver: uvicorn\r\ncontent-type: text/event-stream; charset=utf-8\r\n"
                              "transfer-encoding: chunked\r\n\r\n");
     c->sent_head = 1;
-    int length = event_body(c, body, now());
+    uint64_t sending = now();
+    int length = event_body(c, body, sending);
     size += sprintf(wire + size, "%x\r\ndata: %s\n\n\r\n", length + 8, body);
     if (finished) size += sprintf(wire + size, "e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n");
+    if (events < MAX_LOGGED)
+        memcpy(logged[events], (int64_t[]){c->number, c->requested, sending, c->made}, sizeof logged[0]);
     events++;
     if (send_all(c, wire, size) && finished) { c->streaming = 0; active--; }
 }
@@ -164,6 +171,7 @@ static void answer(Connection *c) {
     c->tokens = number_after(end, c->openai ? "\"max_tokens\"" : "\"max_new_tokens\"", 16);
     if (c->tokens < 1 || c->tokens > MAX_TOKENS) { drop(c); return; }
     c->made = c->told = c->sent_head = 0;
+    c->number = requests++;
     c->streaming = 1;
     active++;
 }
@@ -206,6 +214,14 @@ static int listen_on_free_port(void) {
     return listener;
 }
 
+static int write_log(const char *path) {
+    FILE *log = fopen(path, "wb");
+    size_t rows = events < MAX_LOGGED ? events : MAX_LOGGED;
+    int whole = log && fwrite(logged, sizeof logged[0], rows, log) == rows && !fclose(log);
+    if (!whole) perror(path);
+    return !whole;
+}
+
 static void report(void) {
     struct rusage used;
     getrusage(RUSAGE_SELF, &used);
@@ -215,7 +231,7 @@ static void report(void) {
 }
 
 int main(int count, char **arguments) {
-    if (count != 3) return fprintf(stderr, "usage: paced_server INTERVAL_US TOKENS_PER_EVENT\n"), 2;
+    if (count != 4) return fprintf(stderr, "usage: paced_server INTERVAL_US TOKENS_PER_EVENT LOG\n"), 2;
     interval_us = atol(arguments[1]);
     tokens_per_event = atol(arguments[2]);
     make_ids();
@@ -247,6 +263,7 @@ int main(int count, char **arguments) {
             if (connections[fd] && connections[fd]->streaming) step(connections[fd]);
         tick += interval_us * 1000;
     }
+    int failed = write_log(arguments[3]);
     report();
-    return 0;
+    return failed;
 }
