@@ -90,6 +90,16 @@ def test_the_same_winner_is_resolved_on_a_quiet_node() -> None:
     assert (there.chosen, there.at_stake) == ("eagle3", 0.0)
 
 
+def test_of_variants_whose_steps_nobody_says_the_best_is_served() -> None:
+    """Nobody knows which of two such drafts more: unresolved, the higher median stays; baseline is less for certain."""
+    speeds = {BASELINE: {1: 100, 8: 1000}, "first": {1: 150, 8: 1010}, "second": {1: 155, 8: 1030}}
+    of = policy(speeds, noise=0.02, engine="llama_cpp")
+
+    assert chosen(of) == ["second", BASELINE]
+    assert str(of.choices[0]).startswith("C=1: second or first, not resolved: 1.03 (0.9")
+    assert "Served: second.\n" in page(of, None)
+
+
 def test_caution_that_costs_is_said() -> None:
     """Unresolved at C = 70, one step is served there, and three everywhere would serve 2.4 % more: the page says so."""
     of = policy(at_70(800, 1000, 1030), noise=0.025)
