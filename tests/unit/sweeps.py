@@ -79,6 +79,7 @@ def _cell(variant: str, launch: int, block: int, level: int, tok_s: float, serve
         rounds=tuple(window(tok_s * each, level) for each in (1.0, 1.001, 0.999)),
         server=server,
         valid=True,
+        steps_in_force=0 if variant == "eagle3-idle" else None,
     )
 
 

@@ -19,7 +19,7 @@ from fixtures.analysis.policy_serving import Slots, slots_of
 from fixtures.analysis.rules import Rules
 from fixtures.profiles import VariantTable
 from fixtures.simulator import adaptive
-from tests.unit.sweeps import WORKLOAD, sweep
+from tests.unit.sweeps import WORKLOAD, sweep, with_cells
 from tests.unit.test_policy import THREE, Speeds
 
 RULES = Rules(pairs=())
@@ -161,6 +161,38 @@ def test_one_server_loads_one_draft() -> None:
 
     assert of.fits == (BASELINE, "eagle3")
     assert "- other-head drafts with another model than eagle3, and a server loads one." in page(of, slots_of(of))
+
+
+def test_the_tax_of_an_idle_draft_is_part_of_the_choice() -> None:
+    """Off is 3 % better than one step, but an idle draft costs 5 %: the adaptive server drafts one step there."""
+    speeds = {BASELINE: {1: 100, 32: 1000}, "eagle3-light": {1: 150, 32: 970}, "eagle3-idle": {1: 95, 32: 950}}
+    of = policy(speeds)
+
+    assert [choice.best for choice in of.choices] == ["eagle3-light", BASELINE]
+    assert [choice.chosen for choice in of.served] == ["eagle3-light", "eagle3-light"]
+
+
+def test_an_idle_draft_stands_for_no_steps() -> None:
+    """Where nothing pays, the adaptive server idles, and its gain is counted with the tax."""
+    speeds = {BASELINE: {1: 100, 32: 1000}, "eagle3-light": {1: 150, 32: 800}, "eagle3-idle": {1: 95, 32: 950}}
+    of = policy(speeds)
+    found = slots_of(of)
+
+    assert found
+    assert found.steps == {1: 1, 8: 0}
+    assert of.gain(BASELINE) == pytest.approx((150 + 950) / (100 + 1000) - 1, abs=1e-6)
+    assert "0 steps are not baseline" not in page(of, found)
+    assert "[variants.eagle3-idle]" not in page(of, found)
+    assert "0 steps are not baseline" in page(policy(THREE), slots_of(policy(THREE)))
+
+
+def test_an_adaptive_variant_that_once_drafted_is_no_idle_one() -> None:
+    """One cell in which it drafted: then its throughput is not that of 0 steps."""
+    speeds = {BASELINE: {1: 100, 32: 1000}, "eagle3-light": {1: 150, 32: 800}, "eagle3-idle": {1: 95, 32: 950}}
+    of = policy(with_cells(sweep(speeds), "eagle3-idle", 1, steps_in_force=3))
+
+    assert of.left_out == ("eagle3-idle",)
+    assert [choice.chosen for choice in of.served] == ["eagle3-light", BASELINE]
 
 
 def test_always_off_writes_nothing_to_serve() -> None:
