@@ -273,6 +273,27 @@ def test_adaptive_variant_is_shown_beside_the_best_static_one() -> None:
     assert any("beside the best static arm: C=1 1.000x of eagle3 held" in line for line in lines(it))
 
 
+def test_workloads_are_shown_beside_each_other() -> None:
+    """Each with its crossover, and with what its servers were busy with; the answer stands in every form."""
+    it = view("workloads")
+    (of,) = it.across
+    chat, code = of.crossings
+    answer = "eagle3's crossover is larger on code: code / chat = "
+
+    assert (chat.workload, code.workload) == ("chat", "code")
+    assert code.band.point is not None
+    assert chat.band.point is not None
+    assert code.band.point > chat.band.point
+    assert (code.loads[-1].prefill_batch, code.loads[-1].outside_graphs) == (800.0, 0.02)
+    assert chat.loads[-1].prefill_batch is None
+    assert len(chat.nights) == 41
+    assert chat.nights[-1] == pytest.approx(chat.band.point, rel=0.1)
+    assert answer in page(it).replace("&#39;", "'")
+    assert answer in summary(it)
+    assert any(line.startswith(answer) for line in lines(it))
+    assert "| 50 % | 0 | 800 | 2 % |" in summary(it)
+
+
 def test_environment_shows_what_changed_first() -> None:
     """A driver that is not the record's is the first line, with both values; nested values are told apart."""
     facts = view("held").facts
