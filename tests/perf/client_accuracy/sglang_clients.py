@@ -1,10 +1,10 @@
 """SGLang's own benchmark clients, each in a process of its own, called as `clients` are.
 
 They keep no stamps, only each request's TTFT and gaps: one line of JSON has these with the number that the server gave
-the request, and `accuracy.placed` lays them against the server's log. Their CPU seconds are all in, prompts and report
-included, but for imports. Neither needs what `sglang` imports (torch,
-transformers): the Rust client is an extension module that loads alone, and the Python client gets stand-ins for what a
-run at a ready server with given prompts never uses. Seen with sglang 0.5.23.
+the request, and `accuracy.placed` lays them against the server's log. Their CPU seconds are all in but for imports:
+prompts and report included. Neither needs what `sglang` imports (torch, transformers): the Rust client is an extension
+module that loads alone, and the Python client gets stand-ins for what a run at a ready server with given prompts never
+uses. Seen with sglang 0.5.23.
 """
 
 import asyncio
@@ -82,7 +82,8 @@ def rust(job: Job, folder: Path) -> tuple[Told, float]:
         words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
         cpu = time.process_time()
         module.run_argv(["sglang-bench", *words, *(f"--{flag}" for flag in flags), "--output-file", str(out)])
-        return json.loads(out.read_text()), time.process_time() - cpu
+        cpu_s = time.process_time() - cpu
+        return json.loads(out.read_text()), cpu_s
 
 
 def python(job: Job, folder: Path) -> tuple[Told, float]:
