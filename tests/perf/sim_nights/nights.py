@@ -89,7 +89,7 @@ class Plan:
     faults: tuple[str, ...] = ()
     """Of every server; `{folder}` is the night's own."""
     variants: Mapping[str, str] = field(default_factory=dict)
-    """Name → the one fault of a speculative variant beside `eagle3`."""
+    """Name → the faults of a speculative variant beside `eagle3`, with spaces between."""
     ranks: int = 1
     steps: int = 3
     output_tokens: int = 56
@@ -120,7 +120,7 @@ class Plan:
         )
 
     def _variant(self, name: str, fault: str) -> str:
-        own = f"sim-fault = {json.dumps([*SANE, *self.faults, fault])}" if fault else ""
+        own = f"sim-fault = {json.dumps([*SANE, *self.faults, *fault.split()])}" if fault else ""
         return SPECULATIVE.format(name=name, steps=self.steps, drafts=self.steps + 1, fault=own)
 
 

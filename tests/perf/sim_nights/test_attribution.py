@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.analysis.attribution import Attribution
-from fixtures.analysis.gate import judge
+from fixtures.analysis.arms import arms_of
+from fixtures.analysis.attribution import Attribution, attribute
+from fixtures.analysis.measurements import BASELINE
 from fixtures.analysis.record import Record
+from fixtures.analysis.reference import Recorded, know, reference
 from fixtures.histories import Judged, read_judged
 from fixtures.load.prompts import Shape
 from fixtures.simulator import laws, truth
@@ -44,10 +46,6 @@ class Fault:
     speculative: Law = LAW
     arm: truth.Arm = EAGLE3
 
-    def plan(self) -> Plan:
-        """Return the night with the fault."""
-        return replace(SOUND, faults=self.told)
-
     def log_speedup(self, shape: Shape) -> float:
         """Return log(eagle3 tok/s / baseline tok/s) by the law, for the very requests of the night's windows."""
         fast, slow = (
@@ -58,40 +56,50 @@ class Fault:
 
 
 NOTHING = Fault(told=(), term="")
-FAULTS = {
-    "a draft that is right less often": Fault(
-        told=("acceptance-factor=0.7",), term="acceptance length", speculative=LAW.drafting(0.7)
-    ),
-    "slower speculative steps": Fault(
-        told=("speculative:eager-past=1", "speculative:eager-factor=1.5"),
+OF_EAGLE3 = {
+    "weak": Fault(told=("acceptance-factor=0.7",), term="acceptance length", speculative=LAW.drafting(0.7)),
+    "slow": Fault(
+        told=("eager-past=1", "eager-factor=1.5"),
         term="step time",
         speculative=replace(LAW, bend=tuple((batch, 1.5 * factor) for batch, factor in LAW.bend)),
     ),
-    "slower plain steps": Fault(
-        told=("plain:eager-past=1", "plain:eager-factor=1.5"),
-        term="step time",
-        plain=replace(LAW, decode=times(LAW.decode, 1.5)),
-    ),
-    "faster plain steps": Fault(
-        told=("plain:eager-past=1", "plain:eager-factor=0.65"),
-        term="step time",
-        plain=replace(LAW, decode=times(LAW.decode, 0.65)),
-    ),
-    "fewer admitted": Fault(told=("speculative:admits=2",), term="admitted requests", arm=replace(EAGLE3, cap=2)),
-    "slower prefill": Fault(
-        told=("speculative:prefill-factor=20",),
+    "few": Fault(told=("admits=2",), term="admitted requests", arm=replace(EAGLE3, cap=2)),
+    "prefill": Fault(
+        told=("prefill-factor=20",),
         term="rest (prefill, queueing, client)",
         speculative=replace(LAW, prefill=times(LAW.prefill, 20)),
     ),
 }
+"""Variant → its fault: eagle3 with a draft that is right less often, with slower steps, …"""
+
+OF_BASELINE = {
+    name: Fault(
+        told=("plain:eager-past=1", f"plain:eager-factor={factor}"),
+        term="step time",
+        plain=replace(LAW, decode=times(LAW.decode, factor)),
+    )
+    for name, factor in (("slower baseline", 1.5), ("faster baseline", 0.65))
+}
+"""Night → its fault: the server without speculation has another step time."""
+
+FAULTS = {
+    **{("faults of eagle3", variant): fault for variant, fault in OF_EAGLE3.items()},
+    **{(night, "eagle3"): fault for night, fault in OF_BASELINE.items()},
+}
 
 
-def faulty(fault: Fault) -> Callable[[Path], Ended]:
-    """Return what measures the night with *fault*, at the one level that is asked about, in a folder."""
-    return lambda folder: run(fault.plan(), folder, "--levels", str(LEVEL))
+def of_eagle3(folder: Path) -> Ended:
+    """Run a night in which each variant is eagle3 with a fault, at the one level that is asked about."""
+    plan = replace(SOUND, variants={variant: " ".join(fault.told) for variant, fault in OF_EAGLE3.items()})
+    return run(plan, folder, "--levels", str(LEVEL), "--variants", ",".join(["baseline", *OF_EAGLE3]))
 
 
-NIGHTS = {name: faulty(fault) for name, fault in FAULTS.items()}
+def of_baseline(fault: Fault) -> Callable[[Path], Ended]:
+    """Return what runs the night with *fault* at the one level."""
+    return lambda folder: run(replace(SOUND, faults=fault.told), folder, "--levels", str(LEVEL))
+
+
+NIGHTS = {"faults of eagle3": of_eagle3, **{name: of_baseline(fault) for name, fault in OF_BASELINE.items()}}
 
 
 @pytest.fixture(scope="session")
@@ -102,26 +110,28 @@ def sound(nights: Callable[[str], Ended], tmp_path_factory: pytest.TempPathFacto
     return ended
 
 
-def attribution(night: Judged, record: Record) -> Attribution:
-    """Return what the change of *night* from *record* is made of.
+def attribution(night: Judged, variant: str, record: Record) -> Attribution:
+    """Return what the change of *variant* from the recorded eagle3 is made of, each beside its night's baseline.
 
     A server that admits fewer than it is offered is capped: the suite rightly calls its cells invalid and judges none.
     Their numbers were measured all the same, and it is these that are asked about here.
     """
-    cells = tuple(replace(cell, valid=True) for cell in night.night.cells)
-    (row,) = judge(replace(night.night, cells=cells), record, [], night.rules).rows
-    assert row.attribution is not None
-    return row.attribution
+    tonight = arms_of(replace(cell, valid=True) for cell in night.night.cells)
+    known, (workload,) = know(record).arms, record.workloads.values()
+    base, arm = tonight[BASELINE, "short"], tonight[variant, "short"]
+    recorded = Recorded(of=workload.variants["eagle3"], base=known[BASELINE, "short"], arm=known["eagle3", "short"])
+    return attribute(base, arm, reference(recorded, [], [LEVEL], (base, arm), night.rules))[LEVEL]
 
 
 @pytest.mark.sim
-@pytest.mark.parametrize("night", FAULTS)
-def test_a_single_fault_lands_in_its_own_term(night: str, nights: Callable[[str], Ended], sound: Ended) -> None:
+@pytest.mark.parametrize(("night", "variant"), FAULTS)
+def test_a_single_fault_lands_in_its_own_term(
+    night: str, variant: str, nights: Callable[[str], Ended], sound: Ended
+) -> None:
     """Of the change that the law says a fault makes, at least 90 % is in the fault's term, and in no other a tenth."""
-    fault, ended = FAULTS[night], nights(night)
-    shape = shape_of(ended.folder)
-    true = fault.log_speedup(shape) - NOTHING.log_speedup(shape)
-    found = attribution(read_judged(saved(ended.folder)), record_of(sound.folder))
+    fault, folder = FAULTS[night, variant], nights(night).folder
+    true = fault.log_speedup(shape_of(folder)) - NOTHING.log_speedup(shape_of(folder))
+    found = attribution(read_judged(saved(folder)), variant, record_of(sound.folder))
     shares = {term: change / true for term, change in found.terms().items()}
 
     assert abs(true) > math.log(1.25)
@@ -132,21 +142,21 @@ def test_a_single_fault_lands_in_its_own_term(night: str, nights: Callable[[str]
 
 
 @pytest.mark.sim
-@pytest.mark.parametrize("night", ["fewer admitted"])
+@pytest.mark.parametrize("night", ["faults of eagle3"])
 def test_numbers_of_a_capped_arm_are_not_judged(night: str, nights: Callable[[str], Ended]) -> None:
     """A server that runs fewer requests than it is offered, whatever it says of its cap, makes its cells invalid."""
-    cells = read_judged(saved(nights(night).folder)).night.cells
+    cells = [cell for cell in read_judged(saved(nights(night).folder)).night.cells if cell.variant == "few"]
 
-    assert [cell.valid for cell in cells] == [cell.variant == "baseline" for cell in cells]
-    assert all("capped" in cell.invalid_reasons[0] for cell in cells if not cell.valid)
+    assert cells
+    assert all("capped" in cell.invalid_reasons[0] for cell in cells)
 
 
 @pytest.mark.sim
-@pytest.mark.parametrize("night", ["a draft that is right less often"])
+@pytest.mark.parametrize("night", ["slower baseline"])
 def test_a_failure_names_the_cause(night: str, nights: Callable[[str], Ended], sound: Ended) -> None:
-    """Judged again from its file against the record, the night fails with the cause first, and what to look at."""
+    """Judged again from its file against the record, the night fails with the cause first, the arm, and what to do."""
     ended = replayed(nights(night).folder, f"--against={sound.folder / 'night.json'}")
 
     assert ended.status == 1, ended
-    assert re.search(r"speed-up -\d\d\.\d % = acceptance length -\d\d\.\d %, ", ended.output), ended
-    assert "Look at the draft model" in ended.output, ended
+    assert re.search(r"speed-up \+\d\d\.\d % = step time \+\d\d\.\d %, .*; baseline -3\d\.\d %", ended.output), ended
+    assert "look for what slows the baseline server" in ended.output, ended
