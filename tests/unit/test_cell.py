@@ -83,7 +83,7 @@ def test_cell_is_counted_by_ends_when_it_ran_to_them(start: Callable[..., subpro
     assert [w.requests_completed for w in cell.at_ends] == [16, 16]
     # A step of 8 + 8 × 0.05 ms gives 8 tokens.
     assert sum(w.output_tokens for w in cell.at_ends) / sum(w.seconds for w in cell.at_ends) == pytest.approx(
-        952, rel=0.1
+        952, rel=0.2
     )
 
 
