@@ -41,7 +41,7 @@ def write(of: Speeds, folder: Path) -> Path:
 def test_a_saved_night_gives_its_policy(tmp_path: Path) -> None:
     """The H200's night, for a load of its lowest and highest level: always on, whatever the record's tests say."""
     folder = tmp_path / "new" / "policy"
-    done = run("--replay", str(NIGHT), "--policy", str(folder), "--policy-load", "1=3,250=1")
+    done = run(f"--replay={NIGHT}", f"--policy={folder}", "--policy-load", "1=3,250=1")
 
     assert done.returncode == 10, done.stdout  # there is no record of that node
     assert "Always on: `eagle3` is served at every measured level; no adaptive speculation is needed." in done.stdout
@@ -58,7 +58,7 @@ def test_a_night_with_an_invalid_cell_fails_with_the_cell(tmp_path: Path) -> Non
     first = document["benchmarks"][0]["extra_info"]
     first |= {"valid": False, "invalid_reasons": ["throttled: thermal"]}
     (tmp_path / "night.json").write_text(json.dumps(document))
-    done = run("--replay", str(tmp_path / "night.json"), "--policy", str(tmp_path / "policy"))
+    done = run(f"--replay={tmp_path}/night.json", f"--policy={tmp_path}/policy")
 
     assert done.returncode == 1
     assert "no policy: a level without all its cells has no best variant:" in done.stdout
@@ -70,7 +70,7 @@ def test_a_night_with_an_invalid_cell_fails_with_the_cell(tmp_path: Path) -> Non
 
 def test_without_the_option_there_is_no_such_test() -> None:
     """A night that is not asked for a policy has no test of one."""
-    collected = run("--replay", str(NIGHT), "--collect-only").stdout
+    collected = run(f"--replay={NIGHT}", "--collect-only").stdout
 
     assert "test_crossover[h200-eagle3-short]" in collected
     assert "test_policy_can_be_served" not in collected
@@ -79,9 +79,9 @@ def test_without_the_option_there_is_no_such_test() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--policy", "x"], "--policy needs --profile NAME or --replay FILE"),
+        (["--policy", "x"], "--policy needs --profile NAME or --replay=FILE"),
         (["--profile", "cpu", "--policy", "x", "--calibrate"], "--policy and --calibrate exclude each other"),
-        (["--profile", "cpu", "--policy-load", "1=1"], "--policy-load goes with --policy DIR"),
+        (["--profile", "cpu", "--policy-load", "1=1"], "--policy-load goes with --policy=DIR"),
     ],
     ids=["of which node", "calibrating", "load of nothing"],
 )

@@ -33,7 +33,7 @@ PLAN = Sweep(law="by-load", levels=tuple(BEST))
 
 def sweep(folder: Path) -> Ended:
     """Measure all three variants and ask for the policy."""
-    return run(PLAN, folder, "--variants", ",".join(STEPS), "--policy", str(folder / "policy"))
+    return run(PLAN, folder, "--variants", ",".join(STEPS), f"--policy={folder}/policy")
 
 
 NIGHTS = {"policy": sweep}
