@@ -5,12 +5,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fixtures.analysis.arms import summarise
+from fixtures.analysis.estimates import mean
 from fixtures.analysis.measurements import BASELINE
-from tests.perf.operating_characteristics import bars, controls, studies
+from tests.perf.operating_characteristics import bars, controls, envelopes, studies
 from tests.perf.operating_characteristics.__main__ import CLOSE, OPEN, insert
-from tests.perf.operating_characteristics.faults import CURVES, FAULTS, LEVELS, X
-from tests.perf.operating_characteristics.nights import H200, MIDDLE, VARIANT, World
+from tests.perf.operating_characteristics.faults import CURVES, FAULTS, LEVELS, Fault, X, only
+from tests.perf.operating_characteristics.nights import H200, MIDDLE, VARIANT, WORKLOAD, Noise, World
 from tests.perf.operating_characteristics.suite import run, start
+
+SILENT = Noise(launch=0, launch_level=0, correlated=0, white=0, outliers=0, common=0, ratio=0, drift=0)
 
 
 @pytest.mark.parametrize(("value", "cleared"), [(0.4, True), (0.41, False)], ids=["at the bar", "over the bar"])
@@ -114,3 +118,30 @@ def test_quiet_node_sees_two_per_cent_on_the_first_night() -> None:
     (found,) = studies.detection("S45", "h200", ["speculation −2 %"], runs=2, seed=23)
 
     assert (found.first_night, found.named_right) == (1.0, 1.0)
+
+
+def test_adaptive_nights_are_what_they_are_said_to_be() -> None:
+    """Without noise the adaptive variant is the best arm at every level, and off by its fault at one alone."""
+    world = envelopes.ThreeArms(1, CURVES["S45"], SILENT)
+    arms = summarise(world.night(Fault(variant=only(30, -0.1)))).arms
+    base, static, adaptive = (
+        mean(arms[name, WORKLOAD], "log_tok_s", LEVELS) for name in (BASELINE, VARIANT, "adaptive")
+    )
+
+    off = adaptive - np.maximum(base, static)
+    assert off == pytest.approx(np.where(np.array(LEVELS) == 30, np.log(0.9), 0.0), abs=1e-6)
+
+
+def test_envelope_study_tells_a_sound_variant_from_a_collapsed_one() -> None:
+    """Few nights of quiet noise: none of the sound ones fails, all that miss 15 % at one level do."""
+    assert envelopes.envelopes("quiet", 0.0, 10).fails == 0
+    assert envelopes.envelopes("quiet", -0.15, 5).fails == 1
+
+
+def test_envelope_table_needs_its_place() -> None:
+    """Between its markers and nowhere else."""
+    text = f"a\n{envelopes.OPEN}old\n{envelopes.CLOSE}\nb\n"
+
+    assert envelopes.between(text, "new") == f"a\n{envelopes.OPEN}new\n{envelopes.CLOSE}\nb\n"
+    with pytest.raises(ValueError, match="no place"):
+        envelopes.between("a\n", "new")

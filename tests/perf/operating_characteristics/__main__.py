@@ -14,6 +14,7 @@ from pathlib import Path
 from fixtures.histories import write_atomically
 from tests.perf.operating_characteristics import bars, controls, crossings, studies
 from tests.perf.operating_characteristics.bars import Bar
+from tests.perf.operating_characteristics.envelopes import of_envelopes
 from tests.perf.operating_characteristics.faults import CURVES, FAULTS
 from tests.perf.operating_characteristics.nights import MIDDLE, NOISES
 from tests.perf.operating_characteristics.suite import RULES, start, start_pairs
@@ -67,6 +68,7 @@ def study(size: Size, seed: int, folder: Path) -> tuple[list[Bar], str]:
     report.add("faults", bars.of_detection(found, short=size.short))
     covered = _coverage(size, seed)
     report.add("crossovers", [*bars.of_coverage(covered, size.recordings, short=size.short), _multiple(size, seed)])
+    report.add("adaptive variants", of_envelopes(short=size.short))
     shaken = studies.noisy_night("middle", size.noisy, seed)
     report.add("noisy nights", bars.of_noisy(shaken, size.noisy, short=size.short))
     return report.bars, bars.table(years, found, covered, report.bars)
