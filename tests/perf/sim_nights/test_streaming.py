@@ -69,6 +69,7 @@ def test_only_the_top_level_is_asked_without_streaming(night: str, nights: Calla
     assert len(cells) == len({cell.key for cell in cells})
     assert {cell.concurrency for cell in cells if cell.streaming} == {TOP}
     assert all(len(cell.streaming.whole) == PLAN.rounds for cell in cells if cell.streaming)
+    assert all(cell.streaming.counters["prefill_passes"] > 0 for cell in cells if cell.streaming)
 
 
 @pytest.mark.sim
