@@ -5,13 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from fixtures import recorded
 from fixtures.analysis.calibration import calibrate
 from fixtures.analysis.crossover import Shape
-from fixtures.analysis.gate import Rules, judge
+from fixtures.analysis.gate import Judgement, Rules, judge
 from fixtures.analysis.measurements import Night
 from fixtures.analysis.record import Refused, make_record
-from fixtures.analysis.verdicts import Outcome
-from fixtures.histories import read_night
+from fixtures.analysis.verdicts import Gate, Outcome
+from fixtures.histories import read_judged, read_night
 
 FOLDER = Path(__file__).parent / "samples" / "nights"
 RULES = Rules(pairs=(("eagle3", "short"),))
@@ -92,3 +93,62 @@ def test_noise_differs_by_level() -> None:
     assert sds[10] < 0.005
     assert 0.01 < sds[100] < 0.06
     assert 0.01 < sds[250] < 0.06
+
+
+def judged(name: str) -> Judgement:
+    """Return the verdicts of the saved night *name* on the record that it was judged against."""
+    it = read_judged(FOLDER / f"{name}.json")
+    return judge(it.night, it.record, it.history, it.rules)
+
+
+def test_ordinary_night_held() -> None:
+    """The night after the record, with fresh servers: every gate of every level, and the crossover, passed."""
+    it = judged("h200-gated")
+
+    assert it.outcome is Outcome.HELD
+    assert {v.concurrency for v in it.verdicts if v.gate is Gate.RATIO} == {1, 2, 5, 10, 30, 70, 100, 250}
+
+
+def test_ordinary_night_holds_against_the_record_that_ships() -> None:
+    """The record in the repository is the one that the night was held against, whatever it became since."""
+    it = read_judged(FOLDER / "h200-gated.json")
+    shipped = recorded.read(recorded.path_of("h200", None))
+
+    assert shipped
+    assert judge(it.night, shipped, it.history, it.rules).outcome is Outcome.HELD
+
+
+def test_lower_acceptance_is_regressed_and_named() -> None:
+    """2.52 accepted tokens instead of 2.8: every level's acceptance fails, and the slower speed-up is laid to it."""
+    verdicts = judged("h200-acceptance").verdicts
+    lengths = [v for v in verdicts if v.gate is Gate.ACCEPTANCE]
+    (slower,) = [v for v in verdicts if v.gate is Gate.RATIO and v.outcome is Outcome.REGRESSED]
+
+    assert {v.outcome for v in lengths} == {Outcome.REGRESSED}
+    assert len(lengths) == 3
+    assert "acceptance length -9" in slower.reason
+    assert slower.next_step.startswith("Look at the draft model")
+
+
+@pytest.mark.parametrize(
+    ("name", "cause"),
+    [
+        ("h200-cap", "it runs at most 48 requests at once"),
+        ("h200-graphs", "it has no decode graph for the batch sizes"),
+    ],
+    ids=["cap", "graphs"],
+)
+def test_arm_that_is_not_as_meant_is_invalid(name: str, cause: str) -> None:
+    """SGLang's own cap of 48, or graphs for half of the sizes, on one arm alone: no number is made of it."""
+    it = judged(name)
+
+    assert it.outcome is Outcome.INVALID
+    assert all(cause in v.reason for v in it.verdicts if v.outcome is Outcome.INVALID)
+
+
+@pytest.mark.parametrize("name", ["h200-gated", "h200-acceptance"])
+def test_servers_own_counters_tell_the_clients_story(name: str) -> None:
+    """Each cell's tokens were counted by the server as well: generated is at least what completed at the client."""
+    for cell in read_night(FOLDER / f"{name}.json").cells:
+        received = sum(window.output_tokens for window in cell.rounds)
+        assert cell.counters["generated_tokens"] > received
