@@ -13,6 +13,7 @@ from fixtures.analysis.arms import Summary, summarise
 from fixtures.analysis.gate import Judgement, Rules, judge
 from fixtures.analysis.measurements import Night
 from fixtures.analysis.record import Record, make_record
+from fixtures.analysis.verdicts import Gate
 from fixtures.histories import Unreadable, read_judged
 from tests.perf.operating_characteristics.faults import CURVES, FAULTS, LEVELS, Fault
 from tests.perf.operating_characteristics.nights import MIDDLE, VARIANT, WORKLOAD, World
@@ -88,6 +89,26 @@ def test_file_says_what_the_verdict_rests_on(tmp_path: Path, past: tuple[World, 
     assert "0030_x.json" not in names  # the night that failed
     assert names[-1] == f"{NIGHTS - 1:04}_x.json"
     assert gate["drift"]
+
+
+@pytest.mark.parametrize("metric", ["log_ttft", "log_bare_step"])
+def test_night_of_an_earlier_version_is_judged_again(
+    tmp_path: Path, past: tuple[World, Record, list[Summary]], metric: str
+) -> None:
+    """Trailing nights that lack a metric of today say nothing of it; everything else is judged as it was."""
+    world, record, history = past
+    path, judgement = judged_file(tmp_path, measured(world), record, history)
+    text = json.loads(path.read_bytes())
+    for arm in (arm for night in text["gate"]["history"] for arm in night["arms"]):
+        arm["values"].pop(metric, None)
+    path.write_text(json.dumps(text))
+
+    again = read_judged(path)
+    later = judge(again.night, again.record, again.history, again.rules)
+
+    assert [v for v in later.verdicts if v.gate is Gate.RATIO] == [
+        v for v in judgement.verdicts if v.gate is Gate.RATIO
+    ]
 
 
 def test_file_stays_small(tmp_path: Path, past: tuple[World, Record, list[Summary]]) -> None:
