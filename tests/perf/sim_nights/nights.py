@@ -181,9 +181,9 @@ def saved(folder: Path) -> Path:
     return path
 
 
-def replayed(folder: Path, *options: str) -> Ended:
+def replayed(folder: Path) -> Ended:
     """Judge again the night that was saved in *folder*, from its file alone."""
-    argv = [sys.executable, "-m", "pytest", f"--replay={saved(folder)}", "-p", "no:cacheprovider", *options]
+    argv = [sys.executable, "-m", "pytest", f"--replay={saved(folder)}", "-p", "no:cacheprovider"]
     done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     return Ended(folder=folder, status=done.returncode, messages=(), output=done.stdout)
 
