@@ -53,6 +53,9 @@ class Scripted:
     async def totals(self, client: httpx.AsyncClient) -> Mapping[str, float]:
         return {}
 
+    async def steps_in_force(self, client: httpx.AsyncClient) -> float | None:
+        return None
+
     async def flush(self, client: httpx.AsyncClient) -> None:
         return None
 

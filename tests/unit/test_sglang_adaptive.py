@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from fixtures import profiles
+from fixtures.analysis.adaptive import astray, candidates
 from fixtures.engines import sglang_adaptive
 from fixtures.engines.sglang import SGLang
 from fixtures.profiles import Profile
@@ -106,7 +107,24 @@ def test_old_version_cannot_tell_batch_sizes_apart() -> None:
 )
 def test_steps_that_a_level_may_show(concurrency: int, steps: set[int]) -> None:
     """A batch is padded up to a graph before it is routed; between two requests it is short of C."""
-    assert sglang_adaptive.candidates(STEPS, GRAPHS, concurrency) == steps
+    assert candidates(STEPS, GRAPHS, concurrency) == steps
+
+
+@pytest.mark.parametrize(
+    ("concurrency", "seen", "said"),
+    [
+        (28, 3, None),
+        (64, 0, None),
+        (30, 3, None),
+        (64, 3, "adaptive: 3 steps in force at C=64, where its configuration says 0"),
+        (8, 0, "adaptive: 0 steps in force at C=8, where its configuration says 3"),
+        (8, None, "adaptive: the server does not say which steps are in force: start it with enable-metrics"),
+    ],
+    ids=["below", "above", "at the threshold", "never switched", "switched too early", "silent"],
+)
+def test_adaptive_server_must_show_that_it_acted(concurrency: int, seen: float | None, said: str | None) -> None:
+    """One that fell back to static steps, or reads another file, is not judged as the policy."""
+    assert astray(STEPS, GRAPHS, concurrency, seen) == said
 
 
 @pytest.mark.parametrize("batch", [1, 9, 27, 28, 29, 30, 31, 63, 64, 65, 200])
@@ -115,4 +133,4 @@ def test_simulator_and_expectation_route_alike(tmp_path: Path, batch: int) -> No
     path = sglang_adaptive.write(STEPS, None, tmp_path)
     routed = adaptive.load(str(path), 3, GRAPHS).slot(batch).steps
 
-    assert routed in sglang_adaptive.candidates(STEPS, GRAPHS, batch)
+    assert routed in candidates(STEPS, GRAPHS, batch)

@@ -71,6 +71,7 @@ class Contexts(Plan):
 ADAPTIVE = {
     "by-load": Adaptive(law="by-load", levels=BESIDE),
     "switching": AtTheLevel(law="switching", levels=BESIDE),
+    "stuck": Adaptive(law="by-load", levels=BESIDE[1:], rounds=1, faults=("adaptive-stuck",)),
 }
 IDLE = {name: Idle(law=name, levels=(4, 10), rounds=3, k=2) for name in ("by-load", "taxed")}
 CONTEXTS = Contexts(law="by-context", levels=(8, 16), output_tokens=40)
@@ -143,6 +144,16 @@ def test_adaptive_that_collapses_at_its_threshold_regressed(night: str, nights: 
     assert ended.said(r"regressed: adaptive on short C=12: adaptive is at 0\.[78]\d\dx of baseline \("), ended
     assert ended.said("beside the threshold 12"), ended
     assert len(ended.messages) == 1, ended
+
+
+@pytest.mark.sim
+@pytest.mark.parametrize("night", ["adaptive, stuck"])
+def test_adaptive_that_never_acts_is_invalid(night: str, nights: Callable[[str], Ended]) -> None:
+    """It says that it is adaptive, and drafts on where its configuration has it stop: no number is made of it."""
+    ended = nights(night)
+
+    assert ended.status == FAILS, ended
+    assert ended.said(r"invalid: adaptive: 3 steps in force at C=12, where its configuration says 0"), ended
 
 
 @pytest.mark.sim
