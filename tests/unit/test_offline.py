@@ -101,10 +101,11 @@ def test_the_lists_pin_everything(part: str) -> None:
     assert all(version and version[0].isdigit() for version in pins.values())
 
 
-def test_the_head_fits_the_target() -> None:
+@pytest.mark.parametrize("size", ["8b", "70b"])
+def test_the_head_fits_the_target(size: str) -> None:
     """The EAGLE-3 head takes the target's hidden states: one layer of the same widths."""
     target, head = (
-        json.loads((HERE / "models" / name / "config.json").read_text()) for name in ("llama-8b", "eagle3-8b")
+        json.loads((HERE / "models" / name / "config.json").read_text()) for name in (f"llama-{size}", f"eagle3-{size}")
     )
     same = ("hidden_size", "vocab_size", "num_attention_heads", "num_key_value_heads", "head_dim", "torch_dtype")
     assert {key: head[key] for key in same} == {key: target[key] for key in same}
@@ -195,7 +196,7 @@ def test_a_night_that_was_begun_is_continued(tmp_path: Path, there: list[str], o
         path = tmp_path / "night" / name
         path.parent.mkdir(parents=True)
         path.touch()
-    argv = run_there.command(tmp_path / "night", tmp_path, ["--levels", "1,10"])
+    argv = run_there.command(tmp_path / "night", tmp_path, ["--levels", "1,10"], "h200")
     assert argv[argv.index(str(tmp_path / "night")) - 1] == option
     assert argv[-2:] == ["--levels", "1,10"]
 

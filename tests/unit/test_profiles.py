@@ -45,7 +45,7 @@ def test_a_profile_that_ships_is_sound(name: str) -> None:
     assert profile.levels[0] <= 2
 
 
-@pytest.mark.parametrize("name", ["blackwell-tp8", "h200"])
+@pytest.mark.parametrize("name", ["blackwell-tp8", "h200", "h200-tp8", "h200-tp8-pcie"])
 def test_a_hardware_profile_asks_the_whole_question(name: str) -> None:
     """Every level of the question is measured, and no arm runs one of them outside its graphs or above its cap."""
     profile = profiles.load(name)
@@ -122,7 +122,7 @@ def test_a_wrong_profile_is_one_error(tmp_path: Path, old: str, new: str, proble
 
 def test_a_profile_that_is_not_there_names_those_that_are() -> None:
     """A misspelt name is answered with the right ones."""
-    with pytest.raises(ProfileError, match=r"no such profile; available: blackwell-tp8, cpu, h200, sim"):
+    with pytest.raises(ProfileError, match=r"no such profile; available: blackwell-tp8, cpu, h200, .*, sim"):
         profiles.load("h100")
 
 
@@ -174,3 +174,14 @@ def test_an_envelope_may_hold_what_a_grid_makes(tmp_path: Path) -> None:
     assert load(tmp_path, MINIMAL.replace("[gate]", grid % "eagle3-s1-k1-d2")).gate.envelopes[0].static
     with pytest.raises(ProfileError, match="no variant 'eagle3-s9-k1-d2'"):
         load(tmp_path, MINIMAL.replace("[gate]", grid % "eagle3-s9-k1-d2"))
+
+
+def test_two_regimes_differ_in_how_the_gpus_talk_and_in_nothing_else() -> None:
+    """NVLink as it comes, and through host memory: all else is the same, with multicast off in both."""
+    fast, slow = (profiles.load(name) for name in ("h200-tp8", "h200-tp8-pcie"))
+    off = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NVSHMEM_DISABLE_NVLS": "1"}
+
+    assert fast.engine.environment == off
+    assert slow.engine.environment == {**off, "NCCL_P2P_DISABLE": "1", "NCCL_IB_DISABLE": "1"}
+    assert slow.engine.flags == {**fast.engine.flags, "disable-custom-all-reduce": True}
+    assert (fast.identity(), fast.workload_digest("short")) == (slow.identity(), slow.workload_digest("short"))
