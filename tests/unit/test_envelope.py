@@ -1,20 +1,29 @@
 """An adaptive variant is held against the best static one: the gate fires where it is worse, and only there."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from fixtures import profiles
 from fixtures.analysis.envelope import beside_thresholds
 from fixtures.analysis.gate import Judgement, judge, suspicions
 from fixtures.analysis.measurements import Night
+from fixtures.analysis.policy import policy_of
+from fixtures.analysis.policy_page import page
+from fixtures.analysis.policy_serving import slots_of
 from fixtures.analysis.record import make_record
 from fixtures.analysis.rules import Envelope, Rules
 from fixtures.analysis.verdicts import Gate, Outcome, Verdict
+from fixtures.claims import promised
 from fixtures.histories import dumps
 from tests.unit.handmade import SPEEDUP, beside, changed, night, recording, without
+from tests.unit.sweeps import SIZES, WORKLOAD, sweep
+from tests.unit.test_policy import THREE
 
 BEST = {1: 1.5, 4: 1.3, 16: 1.1, 64: 1.0}
 """Of baseline and eagle3 at each level of `SPEEDUP`."""
@@ -213,3 +222,38 @@ def test_thresholds_travel_with_the_rules() -> None:
     rules = replace(RULES, envelopes=(replace(OF, thresholds=(12, 30)),))
 
     assert msgspec.json.decode(dumps(rules), type=Rules) == rules
+
+
+PROFILE = """
+name = "served"
+marker = "gpu"
+about = "what the page of a policy says to measure"
+{levels}
+[engine]
+name = "sglang"
+[engine.flags]
+cuda-graph-bs-decode = {sizes}
+[variants.baseline]
+[variants.eagle3]
+[variants.eagle3-light]
+[workloads.chat]
+prompt_tokens = 8
+output_tokens = 8
+{rest}pairs = []
+"""
+
+
+def test_what_a_policy_says_to_measure_is_enough(tmp_path: Path) -> None:
+    """The levels and the envelope on the page of a policy, put into a profile, leave no side of a threshold open."""
+    of = policy_of(sweep(THREE), WORKLOAD, RULES)
+    slots = slots_of(of)
+    assert slots
+    (toml,) = re.findall(r"```toml\n(.*?)```", page(of, slots), re.DOTALL)
+    levels, _, rest = toml.partition("\n")
+    path = tmp_path / "served.toml"
+    path.write_text(PROFILE.format(levels=levels, sizes=SIZES, rest=rest))
+    profile = profiles.load(str(path))
+    (envelope,) = promised(profile, set(profile.variants), {WORKLOAD}).envelopes
+
+    assert envelope.thresholds == tuple(switch.holds_from for switch in slots.switches)
+    assert beside_thresholds(envelope, profile.levels, RULES).outcome is Outcome.HELD
