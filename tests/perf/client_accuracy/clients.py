@@ -126,13 +126,14 @@ def _ours(*, ahead: int) -> Client:
     async def run(job: Job) -> tuple[list[Took], dict[str, Any]]:
         transport = open_transport(job.url, connections=job.concurrency, connect_s=10, first_byte_s=60, stall_s=60)
         kind = SGLangReader if job.path == "/generate" else OpenAIReader
-        async with httpx.AsyncClient(transport=transport, base_url=job.url, timeout=None, trust_env=False) as http:
+        url, headers = httpx.URL(job.url + job.path), {"content-type": "application/json"}
+        async with transport:
 
             async def one(took: Took) -> None:
                 took.reader = reader = kind(job.tokens)
-                request = http.build_request("POST", job.path, content=job.body)
+                request = httpx.Request("POST", url, content=job.body, headers=headers)
                 request.extensions["reader"] = reader
-                response = await http.send(request)
+                response = await transport.handle_async_request(request)
                 took.sent_ns = response.extensions["sent_ns"]
                 failure = reader.close().failure
                 assert failure is None, failure
