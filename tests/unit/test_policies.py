@@ -62,9 +62,8 @@ def test_a_night_with_an_invalid_cell_fails_with_the_cell(tmp_path: Path) -> Non
 
     assert done.returncode == 1
     assert "no policy: a level without all its cells has no best variant:" in done.stdout
-    assert f"- invalid: launch {first['launch']} ({first['variant']}) at C={first['concurrency']}: throttled: ther" in (
-        done.stdout
-    )
+    cell = f"launch {first['launch']} ({first['variant']}) at C={first['concurrency']}"
+    assert f"- invalid: {cell}: throttled: thermal" in done.stdout
     assert not (tmp_path / "policy").exists()
 
 

@@ -45,7 +45,7 @@ DRAFT = 'speculative-algorithm = "EAGLE3"\nspeculative-draft-model-path = "{draf
 
 
 class AtTheLevel(Adaptive):
-    """The same, and it switches where a level is: a batch of twelve goes to and fro."""
+    """The same, and it switches where a level is: a batch of twelve switches back and forth."""
 
     slots = "{ 1 = [3], 12 = [0] }"
 
