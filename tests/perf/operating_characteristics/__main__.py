@@ -140,7 +140,11 @@ def _harness_bars(seed: int, folder: Path) -> list[Bar]:
     return [
         Bar(name="nights read from files judged word for word as those in memory", value=alike, limit=1, at_most=False),
         Bar(
-            name="CPU seconds to judge a night after 60 others", value=spent, limit=SLOWEST_S, at_most=True, share=False
+            name="CPU seconds to judge a night after 60 others, on a core that sums 1,000 integers in 10 µs",
+            value=spent,
+            limit=SLOWEST_S,
+            at_most=True,
+            share=False,
         ),
     ]
 
