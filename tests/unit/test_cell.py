@@ -20,8 +20,8 @@ from tests.unit.scripted import SERVER, Scripted
 SHAPE = Shape(
     prompt_tokens=4, output_tokens=24, output_spread=0.25, vocabulary=1000, temperature=0, stream_interval=1, seed=7
 )
-SHORT_REQUESTS = Limits(in_flight_deficit=0.05, coalesced_share=0.2)
-"""A request of 0.1 s and a busy machine: a millisecond between two requests is a per cent."""
+SHORT_REQUESTS = Limits(in_flight_deficit=0.1, coalesced_share=0.6, queued_share=0.25, client_cpu_share=1.0)
+"""A request of 0.1 s and a busy machine: a millisecond between two requests is a per cent, and reads come late."""
 
 
 @pytest.fixture
