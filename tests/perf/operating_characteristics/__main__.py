@@ -9,6 +9,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from fixtures.histories import write_atomically
@@ -103,34 +104,35 @@ def _multiple(size: Size, seed: int) -> Bar:
 def _years(size: Size, seed: int, folder: Path | None) -> list[studies.Years]:
     plain = [(curve, "middle", size.years) for curve in CURVES]
     plain += [("S45", noise, size.other_years) for noise in ("quiet", "loud", "h200", "unequal")]
-    out = []
+    cases = []
     for i, (curve, noise, count) in enumerate(plain):
-        seeds = range(seed + 1000 * i, seed + 1000 * i + count)
-        suites = (start(s, CURVES[curve], NOISES[noise], folder) for s in seeds)
-        if count:
-            out.append(_told(studies.unchanged(curve, noise, suites)))
-    return out + (_special_years(size, seed + 50_000) if size.other_years else [])
+        begin = partial(start, curve=CURVES[curve], noise=NOISES[noise], folder=folder)
+        first = seed + 1000 * i
+        cases += [studies.Unchanged(case=curve, noise=noise, begin=begin, seeds=range(first, first + count))]
+    cases += _special_years(size, seed + 50_000)
+    return [_told(years) for years in studies.unchanged([case for case in cases if case.seeds])]
 
 
 def _told(years: studies.Years) -> studies.Years:
-    """Print *years* on the way: the full study takes half an hour."""
+    """Print *years* on the way: all of them take most of half an hour on two cores."""
     sys.stdout.write(f"          {years.noise} noise, {years.case}: {years.tonight:.2f}, {years.whole:.2f} a year\n")
     sys.stdout.flush()
     return years
 
 
-def _special_years(size: Size, seed: int) -> list[studies.Years]:
+def _special_years(size: Size, seed: int) -> list[studies.Unchanged]:
     """Return the years of profiles with three gated pairs, and with one block.
 
     Alarms cluster: a reference that came out slightly off alarms until the node is recorded again. So many short lives
     say more than a few; three pairs get fewer only because a night costs three.
     """
     curve, single = CURVES["S45"], replace(RULES, blocks=1)
-    three = (start_pairs(s, curve, MIDDLE, 3) for s in range(seed, seed + size.other_years // 2))
-    alone = (start(s, curve, MIDDLE, rules=single) for s in range(seed, seed + 2 * size.other_years))
+    three = partial(start_pairs, curve=curve, noise=MIDDLE, pairs=3)
+    alone = partial(start, curve=curve, noise=MIDDLE, rules=single)
+    few, many = range(seed, seed + size.other_years // 2), range(seed, seed + 2 * size.other_years)
     return [
-        _told(studies.unchanged("S45, three gated pairs", "middle", three)),
-        _told(studies.unchanged("S45, profile with one block", "middle", alone)),
+        studies.Unchanged(case="S45, three gated pairs", noise="middle", begin=three, seeds=few),
+        studies.Unchanged(case="S45, profile with one block", noise="middle", begin=alone, seeds=many),
     ]
 
 

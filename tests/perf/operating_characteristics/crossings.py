@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from fixtures.analysis.crossover import Crossover, Shape
 from fixtures.analysis.estimates import estimate
 from fixtures.analysis.measurements import BASELINE, Night
 from tests.perf.operating_characteristics import controls
+from tests.perf.operating_characteristics.cores import each
 from tests.perf.operating_characteristics.faults import CURVES, LEVELS, Floats, logistic
 from tests.perf.operating_characteristics.nights import NOISES, VARIANT, WORKLOAD, World
 from tests.perf.operating_characteristics.suite import RULES
@@ -45,13 +47,12 @@ class Coverage:
 
 def coverage(noise: str, runs: int, seed: int, control: int = 0) -> list[Coverage]:
     """Return the coverage of every case of `CROSSINGS` from *runs* recordings each; the first *control* resampled."""
-    return [
-        _coverage(case, noise, range(seed + 10_000 * i, seed + 10_000 * i + runs), control)
-        for i, case in enumerate(CROSSINGS)
-    ]
+    seeds = [range(seed + 10_000 * i, seed + 10_000 * i + runs) for i in range(len(CROSSINGS))]
+    return [*each(partial(_coverage, noise, control), zip(CROSSINGS, seeds, strict=True))]
 
 
-def _coverage(case: str, noise: str, seeds: range, control: int) -> Coverage:
+def _coverage(noise: str, control: int, of: tuple[str, range]) -> Coverage:
+    case, seeds = of
     curve, truth = CROSSINGS[case]
     nights = [World(seed, curve, NOISES[noise]).night(windows=5) for seed in seeds]
     found = [recorded_crossover(night) for night in nights]

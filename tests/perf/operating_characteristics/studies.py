@@ -1,7 +1,7 @@
 """The questions that are put to the real gate, each answered by seeded nights whose truth is known."""
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -10,7 +10,8 @@ import numpy as np
 
 from fixtures.analysis.gate import judge
 from fixtures.analysis.verdicts import Gate, Outcome
-from tests.perf.operating_characteristics.faults import CURVES, FAULTS
+from tests.perf.operating_characteristics.cores import each
+from tests.perf.operating_characteristics.faults import CURVES, FAULTS, Floats
 from tests.perf.operating_characteristics.nights import NOISES, VARIANT, Noise, first_block
 from tests.perf.operating_characteristics.suite import RULES, Suite, Told, run, start
 
@@ -38,19 +39,44 @@ class Years:
     """Mean a night."""
 
 
-def unchanged(case: str, noise: str, suites: Iterable[Suite]) -> Years:
-    """Return the false alarms of one year of each of *suites*, freshly recorded, without any change."""
-    told = [t for suite in suites for t in run(suite, YEAR)]
-    span = len(told) / YEAR
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unchanged:
+    """Nodes whose nights are to be told for a year without any change."""
+
+    case: str
+    noise: str
+    begin: Callable[[int], Suite]
+    """Makes a freshly recorded node of a seed."""
+    seeds: Sequence[int]
+
+
+def unchanged(cases: Sequence[Unchanged]) -> Iterator[Years]:
+    """Yield the false alarms of each of *cases*, in their order."""
+    lives = each(_year, [(of.begin, seed) for of in cases for seed in of.seeds])
+    for of in cases:
+        yield _years(of, np.concatenate([next(lives) for _ in of.seeds]))
+
+
+def _year(of: tuple[Callable[[int], Suite], int]) -> Floats:
+    """Return nights × (failed by itself, failed, inconclusive, had a second block)."""
+    begin, seed = of
+    told = run(begin(seed), YEAR)
+    seen = [(t.tonight, t.whole, t.outcome is Outcome.INCONCLUSIVE, t.second_block) for t in told]
+    return np.array(seen, dtype=float)
+
+
+def _years(of: Unchanged, nights: Floats) -> Years:
+    span = len(nights) / YEAR
+    tonight, whole, inconclusive, second = nights.sum(axis=0)
     return Years(
-        case=case,
-        noise=noise,
+        case=of.case,
+        noise=of.noise,
         years=span,
-        tonight=sum(t.tonight for t in told) / span,
-        whole=sum(t.whole for t in told) / span,
-        inconclusive=sum(t.outcome is Outcome.INCONCLUSIVE for t in told) / span,
-        second_blocks=float(np.mean([t.second_block for t in told])),
-        launches=float(np.mean([8 if t.second_block else 4 for t in told])),
+        tonight=tonight / span,
+        whole=whole / span,
+        inconclusive=inconclusive / span,
+        second_blocks=second / len(nights),
+        launches=4 + 4 * second / len(nights),
     )
 
 
@@ -88,32 +114,46 @@ def names_right(told: Told, fault: str) -> bool:
     return told.says(RIGHT_WORDS[kind]) and good_news == (kind == "crossover")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sighting:
+    """What became of one fault on one node."""
+
+    night: int | None
+    """The night that failed first, counted from the fault's first; None when none of seven did."""
+    named_right: bool | None
+    """Of night 1; None where no gate failed then."""
+
+
 def detection(curve: str, noise: str, faults: Sequence[str], runs: int, seed: int) -> list[Detection]:
     """Return how soon each of *faults* is seen on nodes that ran `WARM` sound nights; all from the same nodes."""
-    first: dict[str, list[tuple[int | None, Told]]] = {fault: [] for fault in faults}
-    for r in range(runs):
-        suite = start(seed + r, CURVES[curve], NOISES[noise])
-        run(suite, WARM)
-        for fault in faults:
-            first[fault].append(_until_seen(suite.fork(), fault))
-    return [_detection(fault, seen) for fault, seen in first.items()]
+    lives = [*each(partial(_sightings, curve, noise, faults), range(seed, seed + runs))]
+    return [_detection(fault, seen) for fault, seen in zip(faults, zip(*lives, strict=True), strict=True)]
 
 
-def _until_seen(suite: Suite, fault: str, nights: int = 7) -> tuple[int | None, Told]:
+def _sightings(curve: str, noise: str, faults: Sequence[str], seed: int) -> list[Sighting]:
+    suite = start(seed, CURVES[curve], NOISES[noise])
+    run(suite, WARM)
+    return [_until_seen(suite.fork(), fault) for fault in faults]
+
+
+def _until_seen(suite: Suite, fault: str, nights: int = 7) -> Sighting:
     told = [suite.night(FAULTS[fault])]
     while not told[-1].whole and len(told) < nights:
         told.append(suite.night(FAULTS[fault]))
-    return (len(told) if told[-1].whole else None), told[0]
+    return Sighting(
+        night=len(told) if told[-1].whole else None,
+        named_right=names_right(told[0], fault) if told[0].judgement.failures() else None,
+    )
 
 
-def _detection(fault: str, seen: Sequence[tuple[int | None, Told]]) -> Detection:
-    failed = [told for night, told in seen if night == 1 and told.judgement.failures()]
+def _detection(fault: str, seen: Sequence[Sighting]) -> Detection:
+    named = [it.named_right for it in seen if it.named_right is not None]
     return Detection(
         fault=fault,
         runs=len(seen),
-        first_night=float(np.mean([night == 1 for night, _ in seen])),
-        seven_nights=float(np.mean([night is not None for night, _ in seen])),
-        named_right=float(np.mean([names_right(told, fault) for told in failed])) if failed else 0.0,
+        first_night=float(np.mean([it.night == 1 for it in seen])),
+        seven_nights=float(np.mean([it.night is not None for it in seen])),
+        named_right=float(np.mean(named)) if named else 0.0,
     )
 
 
@@ -129,21 +169,29 @@ class NoisyNight:
 
 def noisy_night(noise: str, runs: int, seed: int, forks: int = 5) -> NoisyNight:
     """Return how a suddenly shaking node is judged."""
-    quiet = NOISES[noise]
-    told = []
-    for r in range(-(-runs // forks)):
-        suite = start(seed + r, CURVES["S45"], quiet)
-        run(suite, 25)
-        for fork in range(forks):
-            other = suite.fork(seed + 1000 * r + fork)
-            told.append((other.night(noise=shaking(quiet)), other.night(noise=shaking(quiet))))
-    once = [one for one, _ in told]
-    again = [two for one, two in told if one.outcome is Outcome.INCONCLUSIVE and two.judgement.noise]
+    seeds = range(seed, seed + -(-runs // forks))
+    found = [of_fork for of_node in each(partial(_shaken, noise, forks), seeds) for of_fork in of_node]
+    again = [environment for _, _, environment in found if environment is not None]
     return NoisyNight(
-        fails=float(np.mean([bool(one.judgement.failures()) for one in once])),
-        inconclusive=float(np.mean([one.outcome is Outcome.INCONCLUSIVE for one in once])),
-        environment=float(np.mean([two.outcome is Outcome.INVALID for two in again])) if again else 0.0,
+        fails=float(np.mean([fails for fails, _, _ in found])),
+        inconclusive=float(np.mean([inconclusive for _, inconclusive, _ in found])),
+        environment=float(np.mean(again)) if again else 0.0,
     )
+
+
+def _shaken(noise: str, forks: int, seed: int) -> list[tuple[bool, bool, bool | None]]:
+    """Return, for each of *forks* shaking nights: failed, inconclusive, and whether a second such failed for it."""
+    quiet = NOISES[noise]
+    suite = start(seed, CURVES["S45"], quiet)
+    run(suite, 25)
+    out = []
+    for fork in range(forks):
+        other = suite.fork(1000 * seed + fork)
+        one, two = (other.night(noise=shaking(quiet)) for _ in range(2))
+        unsure = one.outcome is Outcome.INCONCLUSIVE
+        environment = two.outcome is Outcome.INVALID if unsure and two.judgement.noise else None
+        out.append((bool(one.judgement.failures()), unsure, environment))
+    return out
 
 
 def shaking(noise: Noise) -> Noise:

@@ -1,6 +1,7 @@
 """The suite at work on a synthetic node: block 1, a second block on a suspicion, the verdict, the night saved."""
 
 import copy
+import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -80,7 +81,7 @@ class Suite:
         return out
 
     def _saved(self, night: Night) -> Night:
-        return through_file(night, self.folder / "night.json") if self.folder else night
+        return through_file(night, self.folder / f"{os.getpid()}.json") if self.folder else night
 
 
 def run(suite: Suite, nights: int, fault: Fault | None = None) -> list[Told]:
