@@ -1,5 +1,6 @@
 """The README's measured tables: `python -m tests.unit.readme` writes them, a test says whether they are up to date."""
 
+import json
 import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -93,7 +94,39 @@ def provoked() -> str:
     return table(("done to the server", "outcome", "the suite said"), rows)
 
 
-TABLES = {"cpu": cpu, "h200": h200, "provoked": provoked}
+CLOCKED = ("C=250, 20 ms a token, /generate", "C=250, 5 ms a token, /generate")
+"""The benchmark's scenarios that the README shows."""
+
+
+def clock() -> str:
+    """Return what the benchmark of the load generator measured, and where."""
+    measured = json.loads((ROOT / "tests" / "perf" / "client_accuracy" / "measured.json").read_bytes())
+    rows = [
+        (f"{row['interval_ms']:g} ms", row["client"], f"{row['cpu_us_per_event']:.1f}", f"{row['cpu_over_limit']:.1f}",
+         f"{row['ttft_error_ms_p50']:.3f}", f"{row['itl_error_ms_p99']:.3f}", f"{row['throughput_error']:+.3%}".replace("-0.000", "0.000"),
+         f"{row['achieved']:.2%}")
+        for row in measured["rows"]
+        if row["scenario"] in CLOCKED and not row.get("not_installed") and "ahead" not in row["client"]
+    ]  # fmt: skip
+    names = (
+        "a token every",
+        "client",
+        "CPU µs an event",
+        "× C client",
+        "TTFT error p50, ms",
+        "ITL error p99, ms",
+        "throughput error",
+        "of the offered rate",
+    )
+    where = measured["machine"]
+    return (
+        f"{table(names, rows)}\n\nMeasured on {where['started'][:10]}: {where['cores']} cores, load average "
+        f"{where['load_average'][0]:.1f}, {where['priority']} priority, Python {where['python']}; medians of "
+        f"{measured['rows'][0]['rounds']} interleaved runs."
+    )
+
+
+TABLES = {"cpu": cpu, "h200": h200, "provoked": provoked, "clock": clock}
 
 
 def filled(text: str) -> str:
