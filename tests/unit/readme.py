@@ -103,7 +103,8 @@ def clock() -> str:
     measured = json.loads((ROOT / "tests" / "perf" / "client_accuracy" / "measured.json").read_bytes())
     rows = [
         (f"{row['interval_ms']:g} ms", row["client"], f"{row['cpu_us_per_event']:.1f}", f"{row['cpu_over_limit']:.1f}",
-         f"{row['ttft_error_ms_p50']:.3f}", f"{row['itl_error_ms_p99']:.3f}", f"{row['throughput_error']:+.3%}".replace("-0.000", "0.000"),
+         f"{row['ttft_error_ms_p50']:.3f}", f"{row['itl_error_ms_p99']:.3f}",
+         f"{row['throughput_error']:+.3%}".replace("-0.000", "0.000"),
          f"{row['achieved']:.2%}")
         for row in measured["rows"]
         if row["scenario"] in CLOCKED and not row.get("not_installed") and "ahead" not in row["client"]

@@ -27,6 +27,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         (["--profile", "cpu", "--levels", "3"], "--levels 3: profile cpu has 1, 2, 4, 16"),
         (["--profile", "cpu", "--variants", "eagle9"], "--variants eagle9: profile cpu has baseline, eagle3"),
         (["--profile", "cpu", "--attach", "baseline"], "must be VARIANT=URL"),
+        (["--profile", "cpu", "--rounds", "1"], "one window has no median and shows no noise"),
     ],
     ids=[
         "no reason",
@@ -36,6 +37,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         "unknown level",
         "unknown variant",
         "no URL",
+        "one window",
     ],
 )
 def test_contradiction_is_a_usage_error(arguments: list[str], message: str) -> None:
