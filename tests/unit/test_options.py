@@ -9,6 +9,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 
+NIGHT = Path(__file__).parent / "samples" / "nights" / "h200-gated.json"
+
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the suite's pytest on nothing but its options."""
@@ -28,6 +30,16 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         (["--profile", "cpu", "--variants", "eagle9"], "--variants eagle9: profile cpu has baseline, eagle3"),
         (["--profile", "cpu", "--attach", "baseline"], "must be VARIANT=URL"),
         (["--profile", "cpu", "--rounds", "1"], "one window has no median and shows no noise"),
+        (["--profile", "cpu", "--resume=.runs/never"], "--resume=.runs/never: no run was begun there"),
+        (["--resume=.runs/never"], "--resume continues the run of one profile"),
+        ([f"--replay={NIGHT}", "--profile", "h200"], "it goes without --plan, --resume and --profile"),
+        ([f"--replay={NIGHT}", "--plan"], "it goes without --plan, --resume and --profile"),
+        (["-m", "gpu", "--levels", "3"], "--levels 3: profile blackwell-tp8 has 1, 2, 5"),
+        (["-m", "gpu", "--variants", "eagle9"], "--variants eagle9: profile blackwell-tp8 has baseline"),
+        (["--levels", "a"], "'a' must be concurrencies with commas between"),
+        (["--variants", ","], "',' names nothing"),
+        (["--reason", "r"], "--reason goes with --record"),
+        (["--policy-load", "2=0.5,2=0.3"], "names a level twice"),
     ],
     ids=[
         "no reason",
@@ -38,6 +50,16 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         "unknown variant",
         "no URL",
         "one window",
+        "resume of nothing",
+        "resume of several",
+        "replay of a named profile",
+        "plan of a replay",
+        "unknown level of the marked profile",
+        "unknown variant of the marked profile",
+        "no level",
+        "no variant",
+        "reason for nothing",
+        "level twice",
     ],
 )
 def test_contradiction_is_a_usage_error(arguments: list[str], message: str) -> None:
@@ -47,6 +69,14 @@ def test_contradiction_is_a_usage_error(arguments: list[str], message: str) -> N
     assert done.returncode == pytest.ExitCode.USAGE_ERROR
     assert message in done.stderr
     assert "Traceback" not in done.stdout + done.stderr
+
+
+def test_a_night_is_judged_from_a_subfolder_too() -> None:
+    """Where pytest would look no further than the folder it stands in, and find nothing to fail."""
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--collect-only", "-q", f"--replay={NIGHT}"]
+    done = subprocess.run(command, cwd=ROOT / "fixtures", capture_output=True, text=True, timeout=60, check=False)
+
+    assert "::test_crossover[h200-" in done.stdout
 
 
 def test_refining_measures_the_middle_of_the_recorded_bracket() -> None:

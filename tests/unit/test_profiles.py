@@ -185,3 +185,14 @@ def test_two_regimes_differ_in_how_the_gpus_talk_and_in_nothing_else() -> None:
     assert slow.engine.environment == {**off, "NCCL_P2P_DISABLE": "1", "NCCL_IB_DISABLE": "1"}
     assert slow.engine.flags == {**fast.engine.flags, "disable-custom-all-reduce": True}
     assert (fast.identity(), fast.workload_digest("short")) == (slow.identity(), slow.workload_digest("short"))
+
+
+def test_a_copy_under_the_name_of_its_original_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would be measured and recorded as the node that it was copied from; a file named by its path is its own."""
+    copied = tmp_path / "mynode.toml"
+    copied.write_bytes((profiles.FOLDER / "blackwell-tp8.toml").read_bytes())
+    assert profiles.load(str(copied)).name == "blackwell-tp8"
+
+    monkeypatch.setattr(profiles, "FOLDER", tmp_path)
+    with pytest.raises(profiles.ProfileError, match='it says name = "blackwell-tp8": write name = "mynode"'):
+        profiles.load("mynode")

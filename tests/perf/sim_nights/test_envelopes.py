@@ -71,7 +71,7 @@ class Contexts(Plan):
 ADAPTIVE = {
     "by-load": Adaptive(law="by-load", levels=BESIDE),
     "switching": AtTheLevel(law="switching", levels=BESIDE, rounds=3),
-    "stuck": Adaptive(law="by-load", levels=BESIDE[1:], rounds=1, faults=("adaptive-stuck",)),
+    "stuck": Adaptive(law="by-load", levels=BESIDE[1:], faults=("adaptive-stuck",)),
 }
 IDLE = {name: Idle(law=name, levels=(4, 10), rounds=3, k=2) for name in ("by-load", "taxed")}
 CONTEXTS = Contexts(law="by-context", levels=(8, 16), output_tokens=40)

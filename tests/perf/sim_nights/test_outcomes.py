@@ -91,7 +91,7 @@ IN_A_CELL = {
 
 def of_variants(faults: dict[str, tuple[str, str]], folder: Path) -> Ended:
     """Run a night of one level in which each variant has a fault."""
-    plan = Plan(levels=(4,), rounds=1, variants={name: fault for name, (fault, _) in faults.items()})
+    plan = Plan(levels=(4,), variants={name: fault for name, (fault, _) in faults.items()})
     return run(plan, folder, "--variants", ",".join(["baseline", *faults]))
 
 
