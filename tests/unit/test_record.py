@@ -2,10 +2,12 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import msgspec
 import pytest
 
+from fixtures import recorded
 from fixtures.analysis.crossover import Shape
 from fixtures.analysis.measurements import Night
 from fixtures.analysis.record import Record, Refused, comparable, make_record
@@ -54,6 +56,24 @@ def test_curve_that_never_crosses_has_one_class(ratio: float, side: str) -> None
 
     of = record.workloads["digest of chat"].variants["eagle3"]
     assert {level["class"] for level in of.levels.values()} == {side}
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        ({"recorded_at": "yesterday"}, "recorded_at is 'yesterday', which is no date"),
+        ({"cells": []}, "it tells of baseline on short at C=1, and has no cell of it"),
+    ],
+    ids=["no date", "no cells"],
+)
+def test_a_record_that_does_not_hold_together_is_refused(tmp_path: Path, edit: dict[str, object], message: str) -> None:
+    """Edited by hand, the file is named with what is wrong, where the judging would have ended in a traceback."""
+    document = json.loads(recorded.path_of("h200", None).read_bytes())
+    path = tmp_path / "doctored.json"
+    path.write_text(json.dumps(document | edit))
+
+    with pytest.raises(recorded.RecordError, match=message):
+        recorded.read(path)
 
 
 def test_record_survives_json() -> None:
