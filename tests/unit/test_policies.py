@@ -15,7 +15,8 @@ from fixtures.analysis.measurements import BASELINE
 from fixtures.analysis.policy import policy_of
 from fixtures.analysis.policy_contenders import PolicyError
 from fixtures.analysis.rules import Rules
-from fixtures.options import Settings, shares
+from fixtures.arguments import shares
+from fixtures.options import Settings
 from fixtures.policies import save, workload_of
 from tests.unit.sweeps import WORKLOAD, sweep
 from tests.unit.test_policy import THREE, Speeds
