@@ -59,13 +59,27 @@ def test_a_night_with_an_invalid_cell_fails_with_the_cell(tmp_path: Path) -> Non
     first = document["benchmarks"][0]["extra_info"]
     first |= {"valid": False, "invalid_reasons": ["throttled: thermal"]}
     (tmp_path / "night.json").write_text(json.dumps(document))
-    done = run(f"--replay={tmp_path}/night.json", f"--policy={tmp_path}/policy")
+    folder = tmp_path / "policy"
+    folder.mkdir()
+    (folder / "adaptive.json").write_text("an earlier sweep's")
+    done = run(f"--replay={tmp_path}/night.json", f"--policy={folder}")
 
     assert done.returncode == 1
+    assert "During handling" not in done.stdout
     assert "no policy: a level without all its cells has no best variant:" in done.stdout
     cell = f"launch {first['launch']} ({first['variant']}) at C={first['concurrency']}"
     assert f"- invalid: {cell}: throttled: thermal" in done.stdout
-    assert not (tmp_path / "policy").exists()
+    assert list(folder.iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    """In one sentence; the night has been judged by then and is not lost."""
+    (tmp_path / "policy.md").mkdir()
+    done = run(f"--replay={NIGHT}", f"--policy={tmp_path}")
+
+    assert done.returncode == 1
+    assert "the policy could not be written: " in done.stdout
+    assert "Traceback" not in done.stdout
 
 
 def test_without_the_option_there_is_no_such_test() -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from fixtures.analysis.measurements import BASELINE, Night
 from fixtures.analysis.policy import Policy, policy_of
 from fixtures.analysis.policy_contenders import PolicyError
-from fixtures.analysis.policy_page import page
+from fixtures.analysis.policy_page import page, sentence
 from fixtures.analysis.policy_serving import Slots, slots_of
 from fixtures.analysis.rules import Rules
 from fixtures.profiles import VariantTable
@@ -184,6 +184,18 @@ def test_an_idle_draft_stands_for_no_steps() -> None:
     assert "0 steps are not baseline" not in page(of, found)
     assert "[variants.eagle3-idle]" not in page(of, found)
     assert "0 steps are not baseline" in page(policy(THREE), slots_of(policy(THREE)))
+
+
+def test_a_policy_that_serves_less_than_no_draft_is_none() -> None:
+    """The tax of a draft that idles at the top eats what speculation gains below: off, unless the load is another."""
+    speeds = {BASELINE: {1: 100, 32: 1000}, "eagle3-light": {1: 150, 32: 800}, "eagle3-idle": {1: 95, 32: 900}}
+    of, low = policy(speeds), policy_of(sweep(speeds), WORKLOAD, RULES, {1: 9, 32: 1})
+
+    assert sentence(of).startswith("Always off for this load: what could be served instead makes 4.5% less than")
+    assert slots_of(of) is None
+    assert "## Serving it" not in page(of, slots_of(of))
+    assert slots_of(low) is not None
+    assert not sentence(low).startswith("Always off")
 
 
 def test_an_adaptive_variant_that_once_drafted_is_no_idle_one() -> None:

@@ -9,6 +9,7 @@ import pytest
 from fixtures import profiles
 from fixtures.engines import sglang_flags
 from fixtures.engines.sglang import API_KEY, SGLang
+from fixtures.engines.sglang_problems import pins
 from fixtures.load.prompts import Request
 from fixtures.profiles import Flag, Profile
 from tests.unit.captured import altered, stand_in
@@ -183,6 +184,16 @@ def test_adaptive_configuration_that_is_not_there_is_named(h200: Profile) -> Non
     (said,) = SGLang(msgspec.structs.replace(h200, variants=variants)).problems()
 
     assert said.startswith("variant eagle3: speculative-adaptive-config: there is no /")
+
+
+def test_a_level_that_is_padded_into_a_threshold_is_no_problem(h200: Profile) -> None:
+    """A policy's page says to measure it: from C=97 on an adaptive server does what it does at its threshold, 100."""
+    assert 100 in h200.variants["adaptive"].steps_by_batch
+
+    for levels, problem in (([96, 97, 100], ""), ([97, 98, 100], "lacks the levels [98]"), ([111], "levels [111]")):
+        said = list(pins(msgspec.structs.replace(h200, levels=levels)))
+        assert bool(said) == bool(problem)
+        assert all(problem in sentence for sentence in said)
 
 
 @pytest.mark.parametrize(
