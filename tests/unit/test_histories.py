@@ -245,6 +245,16 @@ def test_wrong_number_is_named(tmp_path: Path, key: str, value: Any, reason: str
     assert caught.value.path == path
 
 
+def test_a_night_of_a_later_format_is_not_guessed_at(tmp_path: Path) -> None:
+    """What a later suite means by its keys is not known here."""
+    document = saved(NIGHT)
+    document["gate"]["format"] = 99
+    path = put(tmp_path / "0001_x.json", document)
+
+    with pytest.raises(Unreadable, match="is of format 99, and this suite reads 1: update the suite"):
+        histories.read_night(path)
+
+
 @pytest.mark.parametrize("sample", sorted(SAMPLES.glob("*.json")), ids=lambda path: path.name[:9])
 def test_other_peoples_benchmarks_are_set_aside(tmp_path: Path, sample: Path) -> None:
     """Real files of pytest-benchmark 2.5 to 5.2 without our cells are said to be that, not an error and not a night."""
