@@ -72,6 +72,15 @@ def test_a_night_with_an_invalid_cell_fails_with_the_cell(tmp_path: Path) -> Non
     assert list(folder.iterdir()) == []
 
 
+def test_a_night_of_nothing_but_invalid_cells_fails_with_the_cells(tmp_path: Path) -> None:
+    """What made them invalid is to be mended; variants to measure beside them would meet the same."""
+    done = run(f"--replay={NIGHT.with_name('h200-cap.json')}", f"--policy={tmp_path}/policy")
+
+    assert done.returncode == 1
+    assert "- invalid: launch 1 (eagle3) at C=1: the server is not the eagle3 that was meant" in done.stdout
+    assert "measure with --variants" not in done.stdout
+
+
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     """In one sentence; the night has been judged by then and is not lost."""
     (tmp_path / "policy.md").mkdir()
