@@ -198,6 +198,44 @@ def test_a_policy_that_serves_less_than_no_draft_is_none() -> None:
     assert not sentence(low).startswith("Always off")
 
 
+def test_the_page_of_a_policy_that_is_none_does_not_say_that_it_is_served() -> None:
+    """What was found wanting is shown as that, and with its true reason: all is resolved, and off cannot be idled."""
+    speeds = {BASELINE: {1: 100, 32: 1000}, "eagle3": {1: 150, 32: 700}, "eagle3-idle": {1: 95, 32: 500}}
+    of = policy(speeds)
+    text = page(of, slots_of(of))
+
+    assert "| instead | steps |" in text
+    assert "Output tokens of what could be served instead, for this load" in text
+    assert "- C=32: baseline is best, but an adaptive server keeps its draft loaded, and idle that makes less" in text
+    assert "served adaptively" not in text
+    assert "caution" not in text
+
+
+def test_a_policy_that_serves_less_than_no_draft_is_none_beside_a_tree_either() -> None:
+    """A tree everywhere is better than off, which is better than what can adapt: the tree is to be served."""
+    speeds = {
+        BASELINE: {1: 100, 32: 1000},
+        "eagle3-tree": {1: 300, 32: 950},
+        "eagle3-light": {1: 150, 32: 700},
+        "eagle3-idle": {1: 95, 32: 850},
+    }
+    of = policy(speeds)
+
+    assert sentence(of).startswith("Always `eagle3-tree`, without switching, for this load: what could be served inst")
+    assert slots_of(of) is None
+    assert "a server does there what it does at" not in page(of, None)
+
+
+def test_what_a_policy_pays_for_is_named() -> None:
+    """A tree cannot take part in switching; caution costs nothing where every level is resolved, and is not blamed."""
+    light, tree = {1: 150, 32: 1100}, {1: 200, 32: 1300}
+    of = policy({BASELINE: {1: 100, 32: 1000}, "eagle3-light": light, "eagle3-tree": tree})
+    text = page(of, slots_of(of))
+
+    assert "`eagle3-tree` everywhere: the price of switching, which `eagle3-tree` cannot take part in." in text
+    assert "caution" not in text
+
+
 def test_an_adaptive_variant_that_once_drafted_is_no_idle_one() -> None:
     """One cell in which it drafted: then its throughput is not that of 0 steps."""
     speeds = {BASELINE: {1: 100, 32: 1000}, "eagle3-light": {1: 150, 32: 800}, "eagle3-idle": {1: 95, 32: 950}}
