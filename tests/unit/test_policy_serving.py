@@ -316,5 +316,7 @@ def test_the_page_can_be_acted_on(tmp_path: Path) -> None:
     assert table["gate"]["envelopes"] == [
         {"variant": "adaptive", "static": ["eagle3", "eagle3-light"], "workload": WORKLOAD}
     ]
+    for how in ("`levels` replaces those of the profile", "a variant replaces", "`envelopes` goes below the `[gate]`"):
+        assert how in text
     (tmp_path / "adaptive.json").write_text(json.dumps(found.by_batch()))
     assert adaptive.load(str(tmp_path / "adaptive.json"), found.start, of.graph_sizes).slot(48).candidate_steps == [1]
