@@ -11,10 +11,13 @@ from typing import Any
 
 import pytest
 
+from fixtures.analysis.judgement import Judgement, worst
 from fixtures.analysis.measurements import BASELINE
 from fixtures.analysis.policy import policy_of
 from fixtures.analysis.policy_contenders import PolicyError
+from fixtures.analysis.policy_page import doubts_of
 from fixtures.analysis.rules import Rules
+from fixtures.analysis.verdicts import Gate, Outcome, Verdict
 from fixtures.arguments import shares
 from fixtures.options import Settings
 from fixtures.policies import save, workload_of
@@ -84,11 +87,50 @@ def test_a_night_of_nothing_but_invalid_cells_fails_with_the_cells(tmp_path: Pat
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     """In one sentence; the night has been judged by then and is not lost."""
     (tmp_path / "policy.md").mkdir()
+    (tmp_path / "adaptive.json").write_text("an earlier sweep's")
     done = run(f"--replay={NIGHT}", f"--policy={tmp_path}")
 
     assert done.returncode == 1
     assert "the policy could not be written: " in done.stdout
     assert "Traceback" not in done.stdout
+    assert not (tmp_path / "adaptive.json").exists()
+
+
+def judged(*outcomes: Outcome) -> Judgement:
+    """A night judged with these verdicts, the worst first."""
+    common: dict[str, Any] = {"gate": Gate.RATIO, "variant": "eagle3", "workload": WORKLOAD, "concurrency": 30}
+    verdicts = [Verdict(**common, outcome=each, reason="0.9x", next_step="Look") for each in outcomes]
+    empty: dict[str, Any] = {"sentences": (), "rows": (), "crossovers": {}}
+    return Judgement(outcome=worst(list(outcomes)), verdicts=tuple(verdicts), **empty)
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "partial", "said"),
+    [
+        ([Outcome.HELD, Outcome.HELD], False, []),
+        ([Outcome.UNRECORDED], False, []),
+        ([Outcome.HELD, Outcome.REGRESSED], False, ["The sweep's night did not hold: regressed: eagle3 on chat C=30"]),
+        ([Outcome.REGRESSED, Outcome.INVALID], False, ["The sweep's night did not hold: invalid: eagle3 on chat C=30"]),
+        ([Outcome.HELD], True, ["Only a part of the night was selected"]),
+    ],
+    ids=["held", "no record", "regressed", "invalid", "partial"],
+)
+def test_the_page_says_what_its_night_was(
+    tmp_path: Path, outcomes: list[Outcome], partial: bool, said: list[str]
+) -> None:
+    """A policy of a night that failed, or of a part of one, is to be looked at before it is served."""
+    doubts = doubts_of(judged(*outcomes), Rules(pairs=(), partial=partial))
+    path = save(policy_of(sweep(THREE), WORKLOAD, Rules(pairs=())), tmp_path, doubts)
+
+    assert len(doubts) == len(said)
+    assert all(each in path.read_text() for each in said)
+
+
+def test_the_page_of_a_replayed_night_says_that_it_failed(tmp_path: Path) -> None:
+    """The policy is made, and its page carries what the night's own tests say."""
+    run(f"--replay={NIGHT.with_name('h200-acceptance.json')}", f"--policy={tmp_path}")
+
+    assert "- The sweep's night did not hold: regressed: eagle3 on short C=2: " in (tmp_path / "policy.md").read_text()
 
 
 def test_without_the_option_there_is_no_such_test() -> None:
