@@ -174,6 +174,16 @@ def test_tokens_are_the_servers_count_not_the_number_of_events(name: str) -> Non
     assert [tokens for _, tokens in reader.events] == TOKENS[name]
 
 
+@pytest.mark.parametrize("count", [b"2", b" 2", b"2 "])
+def test_a_count_may_end_its_object(count: bytes) -> None:
+    """The order of keys is the server's, and so is the space between them."""
+    reader = SGLangReader(2)
+    body = b'data: {"meta_info":{"finish_reason":{"type":"length"},"completion_tokens":%b}}\n\n' % count
+
+    assert read(reader, [body + DONE]).failure is None
+    assert [tokens for _, tokens in reader.events] == [2]
+
+
 def test_continuous_usage_is_cumulative() -> None:
     """Usage on every event is the count so far, never summed."""
     reader = OpenAIReader(8)
@@ -217,6 +227,11 @@ FAILURES: dict[str, tuple[EventStreamReader, Wire, str]] = {
         OpenAIReader(20),
         events({"object": "error", "message": "too long"}) + DONE,
         "in-band error: too long",
+    ),
+    "count null": (
+        SGLangReader(10),
+        TEN + b'data: {"meta_info":{"completion_tokens":null,"cached_tokens":0}}\n\n' + TEN + DONE,
+        "unexpected event: b'{",
     ),
     "clean close": (SGLangReader(20), TEN, "missing end marker: no [DONE] and no finish reason after 10 of 20 tokens"),
     "cut inside the end marker": (SGLangReader(20), TEN + DONE[:9], "unexpected event: b'[DO'"),

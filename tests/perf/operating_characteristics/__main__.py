@@ -114,7 +114,7 @@ def _years(size: Size, seed: int, folder: Path | None) -> list[studies.Years]:
 
 
 def _told(years: studies.Years) -> studies.Years:
-    """Print *years* on the way: all of them take most of half an hour on two cores."""
+    """Print *years* on the way: all of them take long."""
     sys.stdout.write(f"          {years.noise} noise, {years.case}: {years.tonight:.2f}, {years.whole:.2f} a year\n")
     sys.stdout.flush()
     return years
