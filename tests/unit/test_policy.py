@@ -72,14 +72,23 @@ def test_ties_within_one_per_cent_go_to_less_speculation(speeds: Speeds, expecte
 
 
 def test_a_winner_that_noise_hides_is_said_to_be_unresolved() -> None:
-    """Launches 5 % apart do not tell 3 % from 0: both are named, the lighter is served, and its price is said."""
+    """Launches 5 % apart do not tell 3 % from 0: both are named, the median decides, and what that risks is said."""
     of = policy(at_70(800, 1000, 1030), noise=0.025)
     there = of.choices[1]
 
     assert str(there).startswith("C=70: eagle3 or eagle3-light, not resolved: 1.03 (0.89 … 1.20)")
-    assert there.chosen == "eagle3-light"
+    assert there.chosen == "eagle3"
     assert 0.03 < there.at_stake < 0.2
     assert "- C=70: eagle3 or eagle3-light, not resolved: 1.03" in page(of, slots_of(of))
+    assert "Not resolved: another variant may lead when it is measured again" in page(of, slots_of(of))
+
+
+def test_a_night_that_shook_does_not_give_a_third_away() -> None:
+    """Seen on an H200 whose CPU others used: nothing resolved, one step a third behind by the median, and served."""
+    of = policy(at_70(800, 1000, 1570), noise=0.15)
+
+    assert of.choices[1].unresolved
+    assert chosen(of)[1] == "eagle3"
 
 
 def test_the_same_winner_is_resolved_on_a_quiet_node() -> None:
@@ -91,19 +100,19 @@ def test_the_same_winner_is_resolved_on_a_quiet_node() -> None:
 
 
 def test_of_variants_whose_steps_nobody_says_the_best_is_served() -> None:
-    """Nobody knows which of two such drafts more: unresolved, the higher median stays; baseline is less for certain."""
-    speeds = {BASELINE: {1: 100, 8: 1000}, "first": {1: 150, 8: 1010}, "second": {1: 155, 8: 1030}}
+    """Nobody knows which of two such drafts more: the higher median decides; a tie with baseline goes to that."""
+    speeds = {BASELINE: {1: 100, 8: 1025}, "first": {1: 150, 8: 1010}, "second": {1: 155, 8: 1030}}
     of = policy(speeds, noise=0.02, engine="llama_cpp")
 
     assert chosen(of) == ["second", BASELINE]
     assert str(of.choices[0]).startswith("C=1: second or first, not resolved: 1.03 (0.9")
-    assert "Served: second.\n" in page(of, None)
+    assert "Served: second; another may make up to " in page(of, None)
 
 
-def test_caution_that_costs_is_said() -> None:
-    """Unresolved at C = 70, one step is served there, and three everywhere would serve 2.4 % more: the page says so."""
-    of = policy(at_70(800, 1000, 1030), noise=0.025)
-    said = "- By the medians the policy serves 2.4% less under this load than `eagle3` everywhere:"
+def test_a_tie_that_costs_is_said() -> None:
+    """Tied at C = 70, one step is served there, and three everywhere would serve 0.6 % more: the page says so."""
+    of = policy(at_70(800, 1000, 1008))
+    said = "- By the medians the policy serves 0.7% less under this load than `eagle3` everywhere: the price of ties,"
 
     assert of.never_switching == "eagle3"
     assert said in page(of, slots_of(of))
@@ -275,7 +284,7 @@ def test_scale_changes_nothing(speeds: Speeds, factor: float) -> None:
 
 @few
 @given(speeds_of_three)
-def test_caution_never_costs_more_than_it_says(speeds: Speeds) -> None:
+def test_a_choice_never_costs_more_than_it_says(speeds: Speeds) -> None:
     """What is served is the best, or behind it by no more than the stake; and never speculates more than the best."""
     of = policy(speeds, noise=0.02)
     for choice in of.choices:

@@ -208,7 +208,7 @@ def test_the_page_of_a_policy_that_is_none_does_not_say_that_it_is_served() -> N
     assert "Output tokens of what could be served instead, for this load" in text
     assert "- C=32: baseline is best, but an adaptive server keeps its draft loaded, and idle that makes less" in text
     assert "served adaptively" not in text
-    assert "caution" not in text
+    assert "ties" not in text
 
 
 def test_a_policy_that_serves_less_than_no_draft_is_none_beside_a_tree_either() -> None:
@@ -227,13 +227,13 @@ def test_a_policy_that_serves_less_than_no_draft_is_none_beside_a_tree_either() 
 
 
 def test_what_a_policy_pays_for_is_named() -> None:
-    """A tree cannot take part in switching; caution costs nothing where every level is resolved, and is not blamed."""
+    """A tree cannot take part in switching; a tie costs nothing where there is none, and is not blamed."""
     light, tree = {1: 150, 32: 1100}, {1: 200, 32: 1300}
     of = policy({BASELINE: {1: 100, 32: 1000}, "eagle3-light": light, "eagle3-tree": tree})
     text = page(of, slots_of(of))
 
     assert "`eagle3-tree` everywhere: the price of switching, which `eagle3-tree` cannot take part in." in text
-    assert "caution" not in text
+    assert "ties" not in text
 
 
 def test_an_adaptive_variant_that_once_drafted_is_no_idle_one() -> None:
