@@ -1,5 +1,6 @@
 """Nights of real SGLang 0.5.17 on one H200, as the suite saved them: what they said must stay what they say."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +10,9 @@ from fixtures import recorded
 from fixtures.analysis.calibration import calibrate
 from fixtures.analysis.crossover import Shape
 from fixtures.analysis.gate import Judgement, Rules, judge
-from fixtures.analysis.measurements import Night
+from fixtures.analysis.measurements import BASELINE, Night
+from fixtures.analysis.policy import policy_of
+from fixtures.analysis.policy_serving import slots_of
 from fixtures.analysis.record import Refused, make_record
 from fixtures.analysis.verdicts import Gate, Outcome
 from fixtures.histories import read_judged, read_night
@@ -144,6 +147,67 @@ def test_arm_that_is_not_as_meant_is_invalid(name: str, cause: str) -> None:
 
     assert it.outcome is Outcome.INVALID
     assert all(cause in v.reason for v in it.verdicts if v.outcome is Outcome.INVALID)
+
+
+def test_launches_that_contradict_a_short_record_are_no_regression() -> None:
+    """A machine whose CPU others used: launches of one server 9,000 and 12,600 tok/s apart, beside a record of two.
+
+    What both launches agree on is judged all the same: at C = 10 that machine's speculation is slower.
+    """
+    it = judged("h200-sweep")
+    found = {(v.gate, v.concurrency): v.outcome for v in it.verdicts}
+
+    assert {found[Gate.RATIO, level] for level in (30, 70, 100, 250)} == {Outcome.HELD}
+    assert found[Gate.TPOT, 10] is Outcome.REGRESSED
+    assert any(changed.startswith("gpus: ") for changed in it.changed)
+
+
+def test_sweep_of_a_real_server_gives_a_policy() -> None:
+    """One, three and five steps at six levels: deep drafts lead where few run, and nowhere is off better."""
+    it = read_judged(FOLDER / "h200-sweep.json")
+    policy = policy_of(it.night, "short", it.rules)
+    slots = slots_of(policy)
+
+    assert (policy.choices[0].chosen, policy.choices[0].unresolved) == ("eagle3-deep", ())
+    assert all(choice.chosen != BASELINE for choice in policy.served)
+    assert slots
+    assert slots.by_batch()["20"] == {"candidate_steps": [3]}
+    assert policy.gain(policy.always_on) > 0
+
+
+def test_adaptive_server_took_the_steps_of_its_file() -> None:
+    """SGLang 0.5.17 started with 5, 3 and 1 steps and switched where the padded batch says: on both sides, each time."""
+    cells = [c for c in read_night(FOLDER / "h200-adaptive.json").cells if c.variant == "adaptive"]
+    accepted = {5: 3.4, 3: 2.8, 1: 1.7}
+
+    assert {(c.concurrency, c.steps_in_force) for c in cells} == {(16, 5), (17, 3), (20, 3), (70, 3), (80, 1)}
+    assert all(c.valid for c in cells)
+    for cell in cells:
+        if cell.concurrency != 17:  # 16 or 17 are running there, so that it goes back and forth
+            lengths = [window.acceptance_length for window in cell.rounds]
+            assert lengths == pytest.approx([accepted[int(cell.steps_in_force or 0)]] * len(lengths), abs=0.15)
+
+
+def test_night_that_was_cut_short_passes_nothing() -> None:
+    """Six of ten launches: every gate says what is missing."""
+    it = judged("h200-adaptive")
+
+    assert it.outcome is Outcome.INCONCLUSIVE
+    assert {v.outcome for v in it.verdicts if v.gate in (Gate.RATIO, Gate.SIGN)} == {Outcome.INCONCLUSIVE}
+
+
+def test_sglangs_own_benchmark_agrees_with_the_client() -> None:
+    """In turn on one server: the same tokens to the last one, as the server counts them, at the same rate."""
+    rows = json.loads((FOLDER.parent / "h200-cross-check.json").read_text())["rows"]
+
+    assert {row["client"] for row in rows} == {"ours", "sglang.benchmark.serving"}
+    assert all(row["server"]["output_tokens"] == row["requests"] * 256 for row in rows)
+    for level in (10, 100):
+        ours, theirs, again = [row for row in rows if row["concurrency"] == level]
+        either = sorted([ours["output_tok_s"], again["output_tok_s"]])
+        assert 0.97 * either[0] < theirs["output_tok_s"] < 1.03 * either[1]
+        assert theirs["tpot_ms_p50"] == pytest.approx(ours["tpot_ms_p50"], rel=0.04)
+        assert all(row["e2e_ms_mean"] > row["server"]["e2e_ms_mean"] for row in rows)  # its clock starts later
 
 
 @pytest.mark.parametrize("name", ["h200-gated", "h200-acceptance"])

@@ -147,7 +147,7 @@ def test_the_environment_does_not_change_what_a_record_belongs_to(monkeypatch: p
     assert profiles.load("h200").identity() == before
 
 
-@pytest.mark.parametrize(("concurrency", "expected"), [(1, 2), (2, 2), (5, 1), (64, 1), (100, 2), (250, 1)])
+@pytest.mark.parametrize(("concurrency", "expected"), [(1, 3), (2, 3), (10, 2), (64, 1), (100, 2), (250, 1)])
 def test_completions_per_window(concurrency: int, expected: int) -> None:
     """A level takes its own k, or that of the nearest one below."""
     assert profiles.load("h200").k(concurrency) == expected
