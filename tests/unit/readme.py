@@ -4,12 +4,17 @@ import json
 import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from statistics import median
 
 import msgspec
 from scipy import stats
 
 from fixtures.analysis.calibration import calibrate
 from fixtures.analysis.gate import Judgement, Rules, judge
+from fixtures.analysis.measurements import Cell
+from fixtures.analysis.policy import policy_of
+from fixtures.analysis.policy_contenders import counted
+from fixtures.analysis.policy_page import sentence
 from fixtures.analysis.record import LevelRecord, Record
 from fixtures.histories import read_judged, read_night, write_atomically
 
@@ -127,7 +132,60 @@ def clock() -> str:
     )
 
 
-TABLES = {"cpu": cpu, "h200": h200, "provoked": provoked, "clock": clock}
+def steps() -> str:
+    """Return the sweep of steps on the H200, and the policy that was made of it."""
+    it = read_judged(NIGHTS / "h200-sweep.json")
+    policy = policy_of(it.night, "short", it.rules)
+    rows = [
+        (str(choice.concurrency), *(f"{policy.tok_s[name][choice.concurrency]:,.0f}" for name in STEPS),
+         " or ".join(str(STEPS[name]) for name in (choice.best, *choice.tied, *choice.unresolved)), str(choice.lead))
+        for choice in policy.served
+    ]  # fmt: skip
+    names = ("C", *map(counted, STEPS.values()), "best", "over the next (95 %)")
+    return f"{table(names, rows)}\n\n{sentence(policy)}"
+
+
+STEPS = {"baseline": 0, "eagle3-light": 1, "eagle3": 3, "eagle3-deep": 5}
+"""Variant → draft steps."""
+
+
+def adaptive() -> str:
+    """Return what an adaptive server did beside the thresholds of its file."""
+    cells: dict[tuple[str, int], list[Cell]] = {}
+    for cell in read_night(NIGHTS / "h200-adaptive.json").cells:
+        cells.setdefault((cell.variant, cell.concurrency), []).append(cell)
+
+    def speed(variant: str, level: int) -> str:
+        launches = [median(w.output_tokens / w.seconds for w in c.rounds) for c in cells[variant, level]]
+        return ", ".join(f"{tok_s:,.0f}" for tok_s in launches)
+
+    rows = []
+    for level in sorted({level for _, level in cells}):
+        mine = cells["adaptive", level]
+        (in_force,) = {int(cell.steps_in_force or 0) for cell in mine}
+        accepted = median(w.acceptance_length or 0 for cell in mine for w in cell.rounds)
+        others = [speed(variant, level) for variant in reversed(STEPS)]
+        rows.append((str(level), str(in_force), f"{accepted:.2f}", speed("adaptive", level), *others))
+    names = ("C", "steps in force", "accepted", "adaptive", *map(counted, reversed(STEPS.values())))
+    return table(names, rows)
+
+
+def cross_check() -> str:
+    """Return what SGLang's own benchmark and our client said of one server."""
+    told = json.loads((NIGHTS.parent / "h200-cross-check.json").read_bytes())["rows"]
+    rows = [
+        (str(row["concurrency"]), row["client"], f"{row['output_tok_s']:,.0f}", f"{row['tpot_ms_p50']:.2f}",
+         f"{row['ttft_ms_mean']:.0f}", f"{row['e2e_ms_mean'] - row['server']['e2e_ms_mean']:.0f}")
+        for row in told
+    ]  # fmt: skip
+    names = ("C", "client", "tok/s", "TPOT p50, ms", "TTFT mean, ms", "longer a request than the server says, ms")
+    return table(names, rows)
+
+
+TABLES = {
+    "cpu": cpu, "h200": h200, "provoked": provoked, "steps": steps, "adaptive": adaptive, "cross-check": cross_check,
+    "clock": clock,
+}  # fmt: skip
 
 
 def filled(text: str) -> str:

@@ -150,7 +150,7 @@ def test_arm_that_is_not_as_meant_is_invalid(name: str, cause: str) -> None:
 
 
 def test_launches_that_contradict_a_short_record_are_no_regression() -> None:
-    """A machine whose CPU others used: launches of one server 9,000 and 12,600 tok/s apart, beside a record of two.
+    """Another machine, a shaky one: two launches of a server made 8,700 and 12,600 tok/s, and the record has two as well.
 
     What both launches agree on is judged all the same: at C = 10 that machine's speculation is slower.
     """
@@ -176,7 +176,7 @@ def test_sweep_of_a_real_server_gives_a_policy() -> None:
 
 
 def test_adaptive_server_took_the_steps_of_its_file() -> None:
-    """SGLang 0.5.17 started with 5, 3 and 1 steps and switched where the padded batch says: on both sides, each time."""
+    """SGLang 0.5.17 started with 5, 3 and 1 steps and switched where the padded batch says, on both sides each time."""
     cells = [c for c in read_night(FOLDER / "h200-adaptive.json").cells if c.variant == "adaptive"]
     accepted = {5: 3.4, 3: 2.8, 1: 1.7}
 
