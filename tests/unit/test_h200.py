@@ -150,7 +150,7 @@ def test_arm_that_is_not_as_meant_is_invalid(name: str, cause: str) -> None:
 
 
 def test_launches_that_contradict_a_short_record_are_no_regression() -> None:
-    """Another machine, a shaky one: two launches of a server made 8,700 and 12,600 tok/s, and the record has two as well.
+    """Another machine, a shaky one: two launches of one server made 8,700 and 12,600 tok/s, and the record has two.
 
     What both launches agree on is judged all the same: at C = 10 that machine's speculation is slower.
     """

@@ -84,7 +84,7 @@ def test_a_winner_that_noise_hides_is_said_to_be_unresolved() -> None:
 
 
 def test_a_night_that_shook_does_not_give_a_third_away() -> None:
-    """Seen on an H200 whose launches lay far apart: nothing resolved, one step a third behind by the median, and served."""
+    """Seen on an H200 whose launches lay far apart: nothing resolved, one step a third behind, and served for it."""
     of = policy(at_70(800, 1000, 1570), noise=0.15)
 
     assert of.choices[1].unresolved
