@@ -162,6 +162,22 @@ def test_launches_that_contradict_a_short_record_are_no_regression() -> None:
     assert any(changed.startswith("gpus: ") for changed in it.changed)
 
 
+def test_launches_apart_at_every_level_are_noise_beside_a_short_record_too() -> None:
+    """The first launch of each arm at half its rate: that tonight's launches count in the spread excuses nothing."""
+    it = read_judged(FOLDER / "h200-gated.json")
+    halved = tuple(
+        replace(c, rounds=tuple(replace(w, output_tokens=w.output_tokens / 2) for w in c.rounds))
+        if c.launch in (1, 2)
+        else c
+        for c in it.night.cells
+    )
+    found = judge(replace(it.night, cells=halved), it.record, it.history, it.rules)
+
+    assert found.outcome is Outcome.INCONCLUSIVE
+    assert found.noise
+    assert found.noise[0].startswith("launches disagree: ")
+
+
 def test_sweep_of_a_real_server_gives_a_policy() -> None:
     """One, three and five steps at six levels: deep drafts lead where few run, and nowhere is off better."""
     it = read_judged(FOLDER / "h200-sweep.json")
